@@ -1,4 +1,4 @@
-// `bench gemm|collectives|machine|step`: this machine's speed, measured now.
+// `bench gemm|collectives|machine|step`: measures the speed of this machine.
 #include "run/measurement/bench.h"
 
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ void add_collectives_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--ranks", options.ranks, "In-process ranks")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  command.add_option("--max-bytes", options.largest, "Of the largest message")
+  command.add_option("--max-bytes", options.largest, "Size of the largest message")
       ->check(CLI::Range(std::int64_t{4} << 10, std::int64_t{64} << 20))
       ->capture_default_str();
 }
@@ -83,10 +83,12 @@ void add_machine_options(CLI::App& command, BenchOptions& options) {
                      "these layouts run them");
   command
       .add_option("--iterations", options.iterations,
-                  "Of each rank and round; the median of each kernel counts")
+                  "Iterations of each rank and round; the median of each kernel counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  command.add_option("--rounds", options.rounds, "Through all layouts, since machines drift")
+  command
+      .add_option("--rounds", options.rounds,
+                  "Passes over all layouts, since a machine's speed drifts")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
 }

@@ -1,4 +1,5 @@
-// `checkpoint`: what checkpoints there are and what is in them, without starting ranks.
+// `checkpoint`: lists, inspects, verifies, compares, exports and prunes checkpoints without
+// starting ranks.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -61,9 +62,9 @@ int list(const CheckpointOptions& options) {
     document["checkpoints"].push_back(row);
   }
   document["set_aside"] = ordered_json::array();
-  for (const std::string& path : set_aside_in(checkpoints_of(options.first))) {
+  for (const std::string& path : quarantined_in(checkpoints_of(options.first))) {
     document["set_aside"].push_back(path);
-    text += fmt::format("set aside: {}\n", printable(path, 400));
+    text += fmt::format("quarantined: {}\n", printable(path, 400));
   }
   fmt::print("{}", options.format == "json" ? json_text(document, 2) + "\n" : text);
   return 0;
@@ -99,7 +100,7 @@ int inspect(const CheckpointOptions& options) {
     if (options.hashes) row["crc64"] = sum;
     text += fmt::format("{:>5} {:<16} {:>11}  {}  {}\n", safetensors_name(tensor.dtype),
                         tensor.shape.to_string(),
-                        counted(static_cast<std::int64_t>(tensor.shards.size()), "piece"), sum,
+                        counted(static_cast<std::int64_t>(tensor.shards.size()), "shard"), sum,
                         printable(name, 200));
     tensors[name] = std::move(row);
   }
@@ -112,7 +113,7 @@ int inspect(const CheckpointOptions& options) {
   return 0;
 }
 
-// One, or all of a run.
+// The checkpoints of a run, or the single checkpoint at `path`.
 std::vector<FoundCheckpoint> all_at(const std::string& path) {
   std::vector<FoundCheckpoint> all;
   try {
@@ -135,13 +136,14 @@ int verify(const CheckpointOptions& options) {
     std::error_code ignored;
     if (!damaged.empty() && !std::filesystem::exists(one.path, ignored) &&
         one.path != options.first) {
-      continue;  // a run has removed it meanwhile
+      continue;  // the run has removed it meanwhile
     }
     problems.insert(problems.end(), damaged.begin(), damaged.end());
     if (!damaged.empty()) continue;
     whole.push_back(one.path);
     if (options.format != "json") {
-      fmt::print("{}: whole, {}\n", printable(one.path, 400), bytes_text(bytes_of(*one.manifest)));
+      fmt::print("{}: complete, {}\n", printable(one.path, 400),
+                 bytes_text(bytes_of(*one.manifest)));
     }
   }
   if (options.format == "json") {
@@ -151,7 +153,7 @@ int verify(const CheckpointOptions& options) {
   return 0;
 }
 
-// Differences are no failure of the command, but whoever asks in a script wants to know.
+// Differences are not a failure of the command. It still returns 3 for them, for use in scripts.
 int diff(const CheckpointOptions& options) {
   const FoundCheckpoint a = checkpoint_at(options.first), b = checkpoint_at(options.second);
   CheckpointReader first(a.path, *a.manifest), second(b.path, *b.manifest);
@@ -192,9 +194,9 @@ int export_one(const CheckpointOptions& options) {
 int prune(const CheckpointOptions& options) {
   const std::string save = checkpoints_of(options.first);
   std::error_code ignored;
-  if (const std::string run = described(options.first).run();
+  if (const std::string run = read_without_lock(options.first).run();
       !std::filesystem::equivalent(save, options.first, ignored) &&
-      (run.empty() || described(save).run() != run)) {
+      (run.empty() || read_without_lock(save).run() != run)) {
     throw RequestError(fmt::format(
         "{}: its config.json leads to {}, but no {} says that this is the same run's; name the "
         "folder of the checkpoints",
@@ -234,13 +236,13 @@ void add_checkpoint(CLI::App& app, Action& action) {
   constexpr auto kRun = "A run: its logging.dir or its checkpoint.save";
   constexpr auto kOne = "A checkpoint's folder, or a run, of which it is the one saved last";
   {
-    const auto [sub, options] = add("list", "Which checkpoints a run has", kRun, list);
+    const auto [sub, options] = add("list", "List the checkpoints of a run", kRun, list);
     add_format_option(*sub, options->format);
   }
   {
-    const auto [sub, options] = add("inspect", "What is in a checkpoint", kOne, inspect);
+    const auto [sub, options] = add("inspect", "Show the contents of a checkpoint", kOne, inspect);
     sub->add_flag("--hashes", options->hashes,
-                  "Also the CRC-64 of each whole tensor, which no layout changes");
+                  "Also the CRC-64 of each full tensor, which is the same in every layout");
     add_format_option(*sub, options->format);
   }
   {
@@ -251,7 +253,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
   }
   {
     const auto [sub, options] =
-        add("diff", "In what two checkpoints differ; exit code 3 where they do", kOne, diff);
+        add("diff", "Compare two checkpoints; exit code 3 where they differ", kOne, diff);
     sub->add_option("other", options->second, "Another one")->required();
     add_format_option(*sub, options->format);
   }
@@ -264,14 +266,15 @@ void add_checkpoint(CLI::App& app, Action& action) {
   }
   {
     const auto [sub, options] = add("prune", "Remove older checkpoints of a run", kRun, prune);
-    sub->add_option("--keep", options->keep.limit, "The newest so many stay")
+    sub->add_option("--keep", options->keep.limit, "Number of newest checkpoints that stay")
         ->required()
         ->check(CLI::Range(1, 1000000));
     sub->add_option("--keep-every", options->keep.keep_every,
-                    "And those whose iteration is a multiple of this")
+                    "Checkpoints stay, too, whose iteration is a multiple of this")
         ->check(CLI::Range(0, 1000000000));
-    sub->add_flag("--keep-best", options->keep.keep_best, "And the one with the least loss");
-    sub->add_flag("--dry-run", options->dry_run, "Only say which would go");
+    sub->add_flag("--keep-best", options->keep.keep_best,
+                  "The checkpoint with the least loss stays, too");
+    sub->add_flag("--dry-run", options->dry_run, "Only list the checkpoints that would be removed");
     add_format_option(*sub, options->format);
   }
 }

@@ -1,5 +1,5 @@
-// `completion` and `man`: what a shell completes, and a manual page, from the table that the help
-// is made from: the commands and options as CLI11 has them.
+// `completion` and `man`: print completion scripts for shells, and a manual page. Both are made
+// from CLI11's commands and options, as the help is.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,7 +24,7 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app, bool positional)
   });
 }
 
-// The words that an option's value may be, of "TEXT:{text,json}".
+// The values that an option allows, from a type name such as "TEXT:{text,json}".
 std::vector<std::string> values_of(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::size_t open = type.find('{'), close = type.find('}', open);
@@ -36,7 +36,7 @@ bool takes_value(const CLI::Option& option) {
   return option.get_items_expected_max() > 0;
 }
 
-// Each command with its path, "bench gemm"; the program itself is "".
+// Calls `call` for each command with its path, such as "bench gemm"; the program's path is "".
 void each_command(const CLI::App& app, const std::string& path,
                   const std::function<void(const CLI::App&, const std::string&)>& call) {
   call(app, path);
@@ -54,7 +54,7 @@ std::vector<std::string> long_names(const CLI::App& app) {
   return names;
 }
 
-// Words after the command; the values of an option after it; else files.
+// Completes subcommands and options after a command, values after an option, and files elsewhere.
 std::string bash_script(const CLI::App& app) {
   std::string paths, words, values;
   each_command(app, "", [&](const CLI::App& command, const std::string& path) {
@@ -94,7 +94,7 @@ std::string bash_script(const CLI::App& app) {
       "    case $path in\n"
       "{}"
       "    esac\n"
-      "    # Without the start of an option files are more likely, but for the command itself.\n"
+      "    # Offer files unless an option was begun or a command is expected.\n"
       "    if [[ $cur != -* && -n $path && -z ${{words%%-*}} ]]; then words=; fi\n"
       "  fi\n"
       "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
@@ -106,31 +106,31 @@ std::string bash_script(const CLI::App& app) {
 std::string quoted(std::string text) {
   std::string out = "'";
   for (const char c : text) {
-    if (c == '\n') break;  // the first line tells it
+    if (c == '\n') break;  // the first line is enough
     if (c == '\'' || c == '\\') out += '\\';
     out += c;
   }
   return out + "'";
 }
 
-// Of a case: "one"|"two".
+// A pattern of a case: "one"|"two".
 std::string any_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "\"" : "|\"") + word + "\"";
   return text;
 }
 
-// As zsh takes it within single quotes.
+// Quotes the first line of a text for zsh, in single quotes.
 std::string zsh_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text) {
-    if (c == '\n') break;  // the first line tells it
+    if (c == '\n') break;  // the first line is enough
     out += c == '\'' ? "'\\''" : std::string(1, c);
   }
   return out + "'";
 }
 
-// Commands and options with what they do; the values of an option after it; else files.
+// Completes commands and options with descriptions, values after an option, and files elsewhere.
 std::string zsh_script(const CLI::App& app) {
   std::vector<std::string> paths;
   std::string entries, values;
@@ -218,7 +218,7 @@ std::string fish_script(const CLI::App& app) {
   return text;
 }
 
-// As roff takes it: dashes are themselves, and a line begins with no control character.
+// Escapes a text for roff: dashes stay dashes, and no line begins with a control character.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -274,7 +274,7 @@ std::string man_page(const CLI::App& app, const std::string& version) {
 }  // namespace
 
 void add_completion(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("completion", "Print what a shell completes by");
+  auto* command = app.add_subcommand("completion", "Print a completion script for a shell");
   auto shell = std::make_shared<std::string>();
   command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()

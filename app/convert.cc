@@ -1,5 +1,5 @@
-// `export` and `import`: between a run's weights and Hugging Face directories. Both sides have the
-// same form today, so each reads, checks and writes anew.
+// `export` and `import`: convert between a run's weights and Hugging Face directories. Both have
+// the same format today, so either command reads, checks and rewrites the weights.
 #include "run/evaluation/convert.h"
 
 #include <fmt/format.h>
@@ -27,7 +27,7 @@ struct ConvertOptions {
   bool overwrite = false;
 };
 
-// What has been written, and what there is to say of it.
+// Reports the written path and the notes about it.
 void tell_written(const ConvertOptions& options, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_error(note);
   if (options.format == "json") {

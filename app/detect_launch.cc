@@ -22,8 +22,8 @@ int number(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// What they may use of the processor is compared by what comes of it, and the rest of these only
-// tell.
+// The environment variables that change numeric results. Leaves out ONEDNN_MAX_CPU_ISA, since ranks
+// compare the resulting instructions instead, and variables that only control diagnostics.
 std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> found;
   for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
@@ -32,7 +32,7 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
     const auto ends = [&](std::string_view text) { return name.ends_with(text); };
     const bool library = (begins("ONEDNN_") || begins("DNNL_")) && !ends("_VERBOSE") &&
                          !ends("_MAX_CPU_ISA") && name.find("_JIT_") == std::string::npos;
-    // By these a rank computes with fewer threads than it was given, which gives other last digits.
+    // These give a rank fewer threads than the config does, which changes the last digits.
     const bool threads =
         name == "OMP_THREAD_LIMIT" || name == "OMP_DYNAMIC" || name == "OMP_MAX_ACTIVE_LEVELS";
     if (library || threads || name == "NVIDIA_TF32_OVERRIDE" || name == "CUBLAS_WORKSPACE_CONFIG" ||
@@ -44,12 +44,14 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   return found;
 }
 
-// A thread of libgomp's that waits for others of its team keeps its core for milliseconds, which
-// another program may want. Teams watch for that and then let libgomp believe that it has more
-// threads than cores (core/thread_team_openmp.cc); what that makes of waiting it reads from these
-// variables when it is loaded: that a thread sleeps at once. So a program that computes starts
-// itself again with them, and one that starts others leaves them to those. Where teams can't watch,
-// a thread keeps its core for microseconds. What the user has set stays.
+// Makes waiting OpenMP threads give up their cores when another program wants them.
+//
+// A libgomp thread that waits for its team spins on its core for milliseconds. Thread teams watch
+// for contention and then make libgomp believe that it has more threads than cores
+// (core/thread_team_openmp.cc). The variables set here make a thread sleep at once in that case.
+// libgomp reads them only when it is loaded, so a command that computes starts the program again
+// with them; a command that starts other processes passes them on. Where teams can't watch for
+// contention, a thread spins only for microseconds. Values that the user has set stay.
 void let_threads_give_way(char** arguments) {
   constexpr auto policy = "OMP_WAIT_POLICY", spins = "GOMP_SPINCOUNT";
   if (std::getenv(policy) != nullptr || std::getenv(spins) != nullptr) return;
@@ -63,7 +65,8 @@ void let_threads_give_way(char** arguments) {
   setenv(policy, "passive", 1);
   setenv(spins, time_without_core() ? "300000" : "1000", 1);
   if (!computes) return;
-  // By its path, after which ps names it; a program that has been replaced meanwhile has none.
+  // ps shows the program's path. A program file that was replaced meanwhile has no path, so the
+  // link itself is tried next.
   std::error_code none;
   execv(std::filesystem::read_symlink("/proc/self/exe", none).c_str(), arguments);
   execv("/proc/self/exe", arguments);
@@ -102,7 +105,7 @@ Launch detect_launch(char** arguments) {
   } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
     launch.mpi = true;
     launch.ranks = number("PMI_SIZE", number("SLURM_NTASKS", 1));
-    // "4(x2),3": tasks of the first nodes.
+    // The value may be "4(x2),3"; the first number is the tasks of the first nodes.
     launch.local_ranks =
         number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
     launch.local_rank = number("SLURM_LOCALID", 0);

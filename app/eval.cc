@@ -29,7 +29,7 @@ namespace {
 
 struct EvalOptions {
   EvaluationRequest evaluation;
-  std::optional<std::string> score;  // a file of requests
+  std::optional<std::string> score;  // a file of scoring requests
   std::string format = "text";
 };
 
@@ -65,9 +65,10 @@ std::string table_of(const Evaluation& result) {
   return text;
 }
 
-// A line for each request: its log-likelihood, and whether greedy decoding would give it.
+// Prints a line for each request: its log-likelihood, and whether greedy decoding gives the
+// continuation.
 int score_requests(const EvalOptions& request, const Launch& launch) {
-  if (launch.mpi) throw RequestError("--score: one process does it; start it without mpirun");
+  if (launch.mpi) throw RequestError("--score: runs in one process; start it without mpirun");
   const bool standard = *request.score == "-";
   const std::string name = standard ? "standard input" : *request.score;
   constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
@@ -91,7 +92,7 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   config.runtime.bf16_products =
       products_of_weights(config, {request.evaluation.directory, weights}, launch);
   Printer printer;
-  // Results that are shown tell it themselves.
+  // Results on a terminal show the progress themselves.
   CountingLine counting(printer, terminal_of(STDERR_FILENO).live, "scoring", "requests");
   const bool shown = terminal_of(STDOUT_FILENO).live;
   std::int64_t done = 0;
@@ -120,7 +121,7 @@ std::vector<std::string> parts_of(const std::string& list) {
   return parts;
 }
 
-// Names go into a config, which is UTF-8.
+// Paths become part of a config, which must be UTF-8.
 void check_names(const EvaluationRequest& asked) {
   std::vector<std::string> names = asked.data;
   names.push_back(asked.directory);
@@ -141,7 +142,7 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   Evaluation result;
   {
     TokenizingLine tokenizing(printer, live);
-    std::optional<CountingLine> counting;  // from the first window on
+    std::optional<CountingLine> counting;  // created at the first window
     hooks.tokenizing.threads = launch.cores;
     hooks.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
     hooks.progress = [&](std::int64_t done, std::int64_t total) {
@@ -194,8 +195,8 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       command
           ->add_option(
               "--data", asked.data,
-              "Behind the directory: paths as in data.train, texts, folders, patterns, pairs; "
-              "without, the run's")
+              "After the directory: paths as in data.train, texts, folders, patterns, pairs; "
+              "default: the run's")
           ->allow_extra_args(true);
   auto* split = command->add_option(
       "--split", asked.split, "Sizes of training, validation and test part, such as 949,50,1");
@@ -209,7 +210,7 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       "--tokenizer", asked.tokenizer, "A tokenizer.json; else that of the weights, or of the run");
   auto* stride = command
                      ->add_option("--stride", asked.stride,
-                                  "Tokens that a window moves on; others before them are context")
+                                  "Tokens by which a window advances; earlier ones are context")
                      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
   auto* set =
       command
@@ -221,7 +222,7 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
                                     "World size; what the layout leaves is data-parallel");
   command
       ->add_option("--score", options->score,
-                   "In place of texts a file (or -) of JSON lines {\"context\": [ids], "
+                   "Instead of texts: a file (or -) of JSON lines {\"context\": [ids], "
                    "\"continuation\": [ids]}; each gets a line with its log-likelihood")
       ->excludes(data)
       ->excludes(split)

@@ -45,7 +45,7 @@ struct Request {
   GenerateOptions generate;
 };
 
-// nullopt: bytes are the tokens, or ids are given and taken.
+// The model's tokenizer. nullopt where tokens are bytes, or where --ids needs no tokenizer.
 std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string& directory,
                                       std::int64_t vocab_size) {
   const std::string path = directory + "/tokenizer.json";
@@ -68,7 +68,7 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
   return std::nullopt;
 }
 
-// Numbers with commas or white space between them; "-": on standard input.
+// Parses numbers separated by commas or white space; "-" reads them from standard input.
 std::vector<std::int32_t> ids_of(const std::string& given) {
   const std::string text = given == "-" ? read_standard_input(std::uint64_t{64} << 20) : given;
   std::vector<std::string> words;
@@ -90,7 +90,7 @@ std::vector<std::int32_t> ids_of(const std::string& given) {
   return ids;
 }
 
-// Without --prompt and --ids it is what comes on standard input, without its last line end.
+// The text of --prompt, or else of standard input without its last line end.
 std::string prompt_of(const Request& request) {
   if (request.prompt) return *request.prompt;
   if (::isatty(STDIN_FILENO) != 0) return "";
@@ -106,7 +106,7 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
-// A range takes NaN, which is no number.
+// Rejects NaN, which CLI::Range accepts, and empty stop strings.
 void check(const Request& request) {
   const SamplingOptions& sampling = request.generate.sampling;
   for (const auto& [name, value] :
@@ -116,13 +116,13 @@ void check(const Request& request) {
     if (std::isnan(value)) throw RequestError(fmt::format("{}: needs a number", name));
   }
   for (const std::string& stop : request.stop) {
-    if (stop.empty()) throw RequestError("--stop: an empty text is everywhere");
+    if (stop.empty()) throw RequestError("--stop: needs a text that is not empty");
   }
 }
 
 int run(const Request& request, const Launch& launch) {
   if (launch.mpi)
-    throw RequestError("trident generate: one process does it; start it without mpirun");
+    throw RequestError("trident generate: runs in one process; start it without mpirun");
   check(request);
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(request.directory);
@@ -134,7 +134,7 @@ int run(const Request& request, const Launch& launch) {
   const std::optional<Tokenizer> tokenizer =
       tokenizer_of(request, directory, config.model.vocab_size);
   const Tokenizer* known = tokenizer ? &*tokenizer : nullptr;
-  const bool text = request.ids.empty();  // in and out
+  const bool text = request.ids.empty();  // text in and out, or ids
   std::vector<std::int32_t> prompt = request.ids;
   const std::string prompt_text = text ? prompt_of(request) : "";
   if (known != nullptr && text) {
@@ -157,11 +157,11 @@ int run(const Request& request, const Launch& launch) {
   std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
                                      TextStream(known, prompt, request.stop));
   std::vector<std::string> text_of_samples(static_cast<std::size_t>(options.texts));
-  std::int64_t begun = 0;  // texts of which something is shown
+  std::int64_t begun = 0;  // number of texts whose output has begun
   const auto end_text = [&] {
     show((text ? streams_of[static_cast<std::size_t>(begun - 1)].finish() : "") + "\n");
   };
-  // A text may have no token of its own.
+  // Begins all texts up to `count`: a text may end without a call of on_token.
   const auto begin_texts = [&](std::int64_t count) {
     while (begun < count) {
       if (begun++ > 0) end_text();
@@ -205,7 +205,7 @@ int run(const Request& request, const Launch& launch) {
     list.push_back(std::move(one));
   }
   const auto document = list.size() == 1 ? list[0] : nlohmann::ordered_json{{"texts", list}};
-  // Bytes that are no UTF-8 become replacement characters in JSON.
+  // Invalid UTF-8 becomes replacement characters in JSON.
   fmt::print("{}\n", document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
 }
@@ -218,8 +218,8 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   SamplingOptions& sampling = options->generate.sampling;
   command->add_option("directory", options->directory, "A Hugging Face directory, or a run")
       ->required();
-  auto* prompt = command->add_option("--prompt", options->prompt,
-                                     "Text to go on with; without it, standard input");
+  auto* prompt =
+      command->add_option("--prompt", options->prompt, "Text to continue; default: standard input");
   command
       ->add_option("--ids", options->ids_given,
                    "Token ids in its place, comma-separated, or - for standard input; ids out, too")
@@ -230,7 +230,7 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--samples,--num-return-sequences", options->generate.texts,
-                   "So many texts, each drawn anew")
+                   "Number of texts, each sampled by itself")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0 takes the likeliest token")
@@ -241,27 +241,27 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--top-p", sampling.top_p,
-                   "Sample among the likeliest that have this much probability together")
+                   "Sample among the likeliest tokens whose probabilities sum to this")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
       ->add_option("--min-p", sampling.min_p,
-                   "Leave out tokens below this part of the likeliest one's probability")
+                   "Leave out tokens below this fraction of the highest probability")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
       ->add_option("--repetition-penalty", sampling.repetition_penalty,
-                   "Above 1: tokens that are there already become less likely")
+                   "Above 1: tokens that occurred before become less likely")
       ->check(CLI::Range(0.01, 100.0))
       ->capture_default_str();
   command
       ->add_option("--stop,--stop-strings", options->stop,
-                   "A text is over where this comes; may be given again")
-      ->allow_extra_args(false);  // with them "[a,b]" would be a list
+                   "A text ends at this string; may be given again")
+      ->allow_extra_args(false);  // otherwise "[a,b]" would be a list
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of text");
   command->add_option("--seed", sampling.seed)
       ->check([](const std::string& text) -> std::string {
-        std::uint64_t seed = 0;  // CLI11 takes what is larger for the largest
+        std::uint64_t seed = 0;  // CLI11 clamps larger values
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
         const bool whole = error == std::errc() && end == text.data() + text.size();
         return whole ? "" : "needs a whole number from 0 to 2^64 - 1";

@@ -1,4 +1,4 @@
-// `init`: writes a config to start from.
+// `init`: writes a starting config.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,7 +54,7 @@ int init(const InitOptions& options) {
   write_file(options.file, text);
   std::string shown = printable(options.file);
   if (!json) fmt::print("wrote {}\n", shown);
-  // As a shell takes it.
+  // Quotes the path for a shell.
   if (shown.starts_with("-")) shown = "./" + shown;
   const std::string plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";

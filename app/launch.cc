@@ -1,4 +1,5 @@
-// `launch`: `train` in processes that are started again from the newest checkpoint when they fail.
+// `launch`: runs `train` in other processes and restarts them from the newest checkpoint after a
+// failure.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -38,7 +39,7 @@ std::vector<std::string> words_of(const std::string& text) {
   return words;
 }
 
-// "ssh : rsh" names what to try; the first is what there usually is.
+// The remote shell of Open MPI. A value such as "ssh : rsh" lists alternatives; the first is used.
 std::vector<std::string> remote_shell() {
   const char* agent = std::getenv("OMPI_MCA_plm_rsh_agent");
   std::vector<std::string> shell = words_of(agent != nullptr ? agent : "");
@@ -63,7 +64,7 @@ void print_result(const SupervisorResult& result, const std::string& format) {
       {"saving", time.saving},         {"lost", time.lost},
       {"starting", time.starting},     {"waiting", time.waiting},
       {"iterations", time.iterations}, {"lost_iterations", time.lost_iterations}};
-  // The report of the last start, as `train` prints it; null where it ended before.
+  // The report that the last start of `train` printed; null where it ended without one.
   auto run = nlohmann::ordered_json::parse(result.last_report, nullptr, false);
   if (run.is_discarded()) run = nullptr;
   document["run"] = std::move(run);
@@ -71,7 +72,7 @@ void print_result(const SupervisorResult& result, const std::string& format) {
 }
 
 int launch(const LaunchOptions& options) {
-  StopSignals signals([](const char* name, bool) {  // before any other thread
+  StopSignals signals([](const char* name, bool) {  // before any other thread exists
     say(fmt::format("{}: passed on; no more starts", name));
   });
   signals.begin();
@@ -108,11 +109,13 @@ void add_launch(CLI::App& app, const Launch& process, Action& action) {
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   command
-      ->add_option("--min-ranks", options->min_ranks,
-                   "Go on with fewer ranks than the config's, down to so many: the data-parallel "
-                   "size follows, the global batch stays")
+      ->add_option(
+          "--min-ranks", options->min_ranks,
+          "Continue with fewer ranks than the config's, at least this many: the data-parallel "
+          "size follows, the global batch stays")
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--max-ranks", options->max_ranks, "And with more, up to so many")
+  command
+      ->add_option("--max-ranks", options->max_ranks, "Continue with more ranks, at most this many")
       ->check(CLI::Range(1, 1000000));
   command
       ->add_option("--backoff", options->backoff,
@@ -122,9 +125,10 @@ void add_launch(CLI::App& app, const Launch& process, Action& action) {
       ->capture_default_str();
   command->add_option("--hostfile", options->hostfile,
                       "Hosts and slots, as mpirun's: those that answer take part in a start");
-  command->add_option("--with", options->with,
-                      "What starts the ranks, followed by -n N: \"mpirun ...\" or \"srun ...\" "
-                      "(default for runtime.transport \"mpi\": srun in a Slurm job, else mpirun)");
+  command->add_option(
+      "--with", options->with,
+      "Command that starts the ranks, followed by -n N: \"mpirun ...\" or \"srun ...\" "
+      "(default for runtime.transport \"mpi\": srun in a Slurm job, else mpirun)");
   add_format_option(*command, options->format);
   command->callback([options, &process, &action] {
     action = [options, &process] {

@@ -1,5 +1,6 @@
-// The `trident` command line. Exit codes: 0 done; 2 the request is wrong, nothing was started or
-// written; 3 a failure while running; 130 stopped by Ctrl-C or SIGTERM after saving.
+// The `trident` command line. Exit codes: 0 the command is done; 2 the request is wrong, and
+// nothing was started or written; 3 a failure while running; 130 a signal stopped the run after
+// saving.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -21,8 +22,8 @@
 
 namespace {
 
-// Where a standard stream was closed (`2>&-`), the next file to be opened would take its number,
-// and what is printed would go into that file. Instead it has one that can't be used either.
+// Opens /dev/null in place of a closed standard stream (`2>&-`). Otherwise the next opened file
+// would get its number, and printed text would go into that file. The stream stays unusable.
 void occupy_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) >= 0) continue;
@@ -32,8 +33,8 @@ void occupy_standard_streams() {
 
 constexpr const char* not_all_written = "standard output: not all of it could be written";
 
-// What was meant by a word that the command, or its innermost subcommand that was named, doesn't
-// know; "" where no word is to blame.
+// A message about a word that the innermost named command doesn't know, with the nearest known
+// word; "" where all words are known.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* command = &app;
   while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
@@ -67,14 +68,14 @@ std::string unknown_word(const CLI::App& app) {
                      advice, name);
 }
 
-// Ranks that are refused alike say it once.
+// Joins the rendezvous for a refused request, so that all ranks print the same error once.
 void join(const CLI::App& app, const trident::Launch& launch) {
   for (const char* command : {"train", "plan", "eval"}) {
     if (app.got_subcommand(command)) launch.start->join(command);
   }
 }
 
-// A command line that CLI11 refuses, or a wish for help.
+// Handles a command line that CLI11 rejects, and requests for help. Returns the exit code.
 template <class Fail>
 int refused(const CLI::App& app, const CLI::ParseError& error, const trident::Launch& launch,
             const Fail& fail) {
@@ -91,7 +92,7 @@ int refused(const CLI::App& app, const CLI::ParseError& error, const trident::La
   return fail(2, text);
 }
 
-// Options that were given a value of "", which would be as if they hadn't been given.
+// Errors for options with a value of "", which would otherwise act like options not given.
 std::vector<std::string> empty_values(const CLI::App& app) {
   std::vector<std::string> problems;
   for (const CLI::Option* option : app.get_options()) {
@@ -141,7 +142,7 @@ int run(int argc, char** argv) {
   try {
     std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     trident::app::keep_paths_in_brackets(words);
-    std::ranges::reverse(words);  // as CLI11 wants them
+    std::ranges::reverse(words);  // CLI11 parses words from the back
     app.parse(std::move(words));
     const std::vector<std::string> problems = empty_values(app);
     if (!problems.empty()) {
@@ -170,6 +171,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   occupy_standard_streams();
-  signal(SIGXFSZ, SIG_IGN);  // a file larger than `ulimit -f` allows is a write that fails
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` fails instead of ending the process
   return run(argc, argv);
 }

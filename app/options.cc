@@ -45,7 +45,7 @@ void choose_layouts_here(ConfigRequest& request, const Launch& launch) {
   const auto tell = [](const std::string& line) {
     print_error(line.ends_with('\n') ? line.substr(0, line.size() - 1) : line);
   };
-  // mpirun and srun bind ranks to some of the machine's processors.
+  // mpirun and srun may bind this process to some of the machine's processors; only these count.
   const auto measure = [tell, folder = launch.cache_folder](const std::vector<Config>& models,
                                                             std::int64_t cores) {
     return kept_machine(
@@ -120,7 +120,8 @@ void need_writable(const std::string& option, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code none;
   const fs::path whole = fs::absolute(path, none);
-  const bool there = fs::exists(whole, none) && !fs::is_regular_file(whole, none);  // a pipe, say
+  const bool there =
+      fs::exists(whole, none) && !fs::is_regular_file(whole, none);  // for example, a pipe
   const bool fits = !fs::is_directory(whole, none) && whole.has_filename() &&
                     (there || fs::is_directory(whole.parent_path(), none)) &&
                     access(there ? whole.c_str() : whole.parent_path().c_str(), W_OK) == 0;

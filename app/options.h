@@ -1,4 +1,4 @@
-// Options that several subcommands share.
+// Options and helpers that several subcommands share.
 #pragma once
 
 #include <functional>
@@ -13,38 +13,39 @@
 
 namespace trident::app {
 
-// CONFIG, --set and --ranks.
+// Adds CONFIG, --set and --ranks.
 void add_config_options(CLI::App&, ConfigRequest&);
-// Layouts that are "auto" are chosen for this machine, which says so on standard error. Where it is
-// measured for that, it is so once (Launch::cache_folder).
+// Makes the request choose layouts of "auto" for this machine, with progress on standard error. A
+// measurement of the machine is kept in Launch::cache_folder.
 void choose_layouts_here(ConfigRequest&, const Launch&);
-// For commands that compute nothing: the config is one for this machine's devices, which needn't be
-// here, and its layout, where that is "auto", the best for them.
+// Makes the request load a config for the devices of `machine`, which needn't exist here, and
+// choose a layout of "auto" for them. For commands that compute nothing.
 void plan_for(const Machine&, ConfigRequest&);
-// Where machines that are named lie: configs/machines of the working directory, or of a folder
+// The folder of named machines: configs/machines of the working directory, or of a folder
 // above the program's own, or share/trident/machines beside an installed program's.
 std::string machines_folder();
-// The config of a request, with what in it has no effect told on standard error.
+// Loads the config of a request and prints notes about keys without effect on standard error.
 LoadedConfig load_reported(const ConfigRequest&, const Launch&,
                            std::optional<std::int64_t> memory = std::nullopt);
-// The notes of a loaded config in a document; none: nothing.
+// Adds the notes of a loaded config to a document, unless there are none.
 void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>& notes);
-// What "auto" stands for in layouts of a config that was loaded here.
+// The options to load variants of `config` in other layouts; they set the values of "auto".
 LoadOptions load_options(const Config&, const Launch&);
-// A grid (planner/search/grid.h) as it stands, or in a JSON file of that name.
+// The text of a grid (planner/search/grid.h), or of the JSON file that `grid` names.
 std::string grid_text(const std::string& grid);
-// RequestError, with the option's name, where a file of that path can't be written, before hours
-// are spent on what goes into it. "" is none; an option of "" is that of a path without one.
+// RequestError, with the option's name, where no file can be written at that path. Commands call it
+// before they spend hours on the file's contents. A path of "" is accepted; `option` is "" for a
+// path that is not an option's value.
 void need_writable(const std::string& option, const std::string& path);
-// The best rates of products that are known of machines (report/best_rates.h), kept from
-// run to run; "" where there is no place for it.
+// The file that keeps the best known product rates of machines from run to run
+// (report/best_rates.h); "" without a cache folder.
 std::string rates_file(const Launch&);
-// The items of a list with commas between them. RequestError, with the option's name, where one is
+// The items of a comma-separated list. RequestError, with the option's name, where an item is
 // empty.
 std::vector<std::string> items_of(const std::string& option, const std::string& list);
-// A line on standard error where that is a terminal, else nothing.
+// Shows the progress of a search in a line on standard error; empty if that is no terminal.
 std::function<void(const SearchProgress&)> search_progress();
-// "text" or "json".
+// Adds --format, "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 
 }  // namespace trident::app

@@ -20,11 +20,11 @@
 namespace trident::app {
 namespace {
 
-// What is "auto" is for the named machine's devices, or where the config's layout is chosen by a
-// machine's file, for that one's; else for those that are here.
+// Loads the config to plan. "auto" is resolved for the devices of the named machine. Without a
+// name, it is resolved for runtime.machine if the layout is "auto", else for the devices here.
 LoadedConfig load_to_plan(ConfigRequest request, const std::string& name,
                           std::optional<std::int64_t> memory, const Launch& launch) {
-  request.text = read_config(request.path);  // once, for it may be a pipe
+  request.text = read_config(request.path);  // read only once, since it may be a pipe
   request.only_planned = true;
   std::optional<Machine> machine;
   if (!name.empty()) {
@@ -34,7 +34,7 @@ LoadedConfig load_to_plan(ConfigRequest request, const std::string& name,
     const RuntimeConfig& runtime = written.config.runtime;
     if (!runtime.machine.empty()) {
       Machine own = read_machine(runtime.machine, machines_folder());
-      // Else choosing the layout says what is wrong.
+      // If the device doesn't match, choosing the layout reports the error.
       if (written.device_is_auto || own.device.gpu == (runtime.device == "cuda")) machine = own;
     }
   }
@@ -63,10 +63,10 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   command->add_option(
       "--memory", options->memory,
       "Memory a rank, such as 24GiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB): does it "
-      "fit, and what would; exit code 2 where it doesn't");
+      "fit, and which settings would; exit code 2 where it doesn't");
   command->add_option("--machine", options->machine,
                       "A machine's JSON file, or the name of one in configs/machines: what is "
-                      "\"auto\" is for its devices, which needn't be here");
+                      "\"auto\" is chosen for its devices, which needn't be here");
   command->add_flag("--all-ranks", options->all_ranks,
                     "A line for each kind of rank, however many there are");
   command->callback([options, &launch, &action] {
@@ -79,10 +79,10 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       config.runtime.bf16_products = expected_bf16_products(config, launch);
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       const Architecture& architecture = *architecture_of(config);
-      std::optional<Plan> plan;  // where it is shown
+      std::optional<Plan> plan;  // on the leading process
       std::optional<MemoryFit> fit;
       if (launch.leads) {
-        // What train would refuse, too.
+        // These checks find the errors that train would report.
         check_param_groups(config, architecture);
         const BatchRamp ramp = ramp_of(config);
         if (ramp.samples > 0) {

@@ -23,10 +23,11 @@ void Printer::out(std::string text) {
     const bool whole = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
     if (whole && std::fflush(stdout) == 0) return;
     const int reason = errno;
-    // Also for main's look at the stream when the command has ended: the run's code stands.
+    // Redirecting or clearing the stream also hides the failure from main(), which checks the
+    // stream at the end. So the run keeps its exit code.
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::clearerr(stdout);
     if (reason == EPIPE) return;
-    print_error(fmt::format("standard output: {}; the run goes on without printing",
+    print_error(fmt::format("standard output: {}; the run continues without printing",
                             std::strerror(reason)));
   });
 }
@@ -77,18 +78,18 @@ void Progress::show(const IterationMetrics& m) {
   if (beside_) return printer_.error(progress_line(config_, m, view));
   if (!live_) return printer_.out(progress_line(config_, m, view) + "\n");
   const Terminal terminal = terminal_of(STDOUT_FILENO);
-  view.columns = terminal.columns - 1;  // in the last one some terminals begin a new line
+  view.columns = terminal.columns - 1;  // some terminals wrap after the last column
   view.colour = terminal.colour;
   view.bar = true;
   printer_.out("\r\033[K" + progress_line(config_, m, view) + (keeps ? "\n" : ""));
 }
 
 TokenizingLine::~TokenizingLine() {
-  if (open_) printer_.live("", false);  // an error follows
+  if (open_) printer_.live("", false);  // an error message follows, so clear the line
 }
 
 void TokenizingLine::show(const TokenizingProgress& p) {
-  if (p.seconds < shown_) shown_ = 0;  // another source
+  if (p.seconds < shown_) shown_ = 0;  // another source begins
   if (!live_ && p.seconds - shown_ < 10) return;
   shown_ = p.seconds;
   open_ = live_ && !p.ends;
@@ -117,7 +118,7 @@ CountingLine::CountingLine(Printer& printer, bool live, std::string what, std::s
       shown_(live ? 0 : begin_) {}
 
 CountingLine::~CountingLine() {
-  if (open_) printer_.live("", false);  // an error follows
+  if (open_) printer_.live("", false);  // an error message follows, so clear the line
 }
 
 void CountingLine::show(std::int64_t done, std::int64_t total) {
@@ -139,14 +140,14 @@ void CountingLine::show(std::int64_t done, std::int64_t total) {
 void SearchLine::show(const SearchProgress& p) {
   constexpr double between = 0.1;  // seconds
   const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
-  const bool ends = p.looked_at >= p.layouts;
+  const bool ends = p.evaluated >= p.layouts;
   if (!ends && now - drawn_ < between) return;
   drawn_ = now;
   std::string line;
   if (!ends) {
     line = fmt::format("searching on {}: {:.0f}% of {} layouts, {} simulated",
                        counted(p.ranks, "rank"),
-                       100.0 * static_cast<double>(p.looked_at) / static_cast<double>(p.layouts),
+                       100.0 * static_cast<double>(p.evaluated) / static_cast<double>(p.layouts),
                        p.layouts, p.simulated);
     if (p.best_seconds > 0) line += fmt::format(", the fastest takes {:.4g} s", p.best_seconds);
     const auto columns = static_cast<std::size_t>(terminal_of(STDERR_FILENO).columns);

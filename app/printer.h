@@ -1,6 +1,6 @@
-// What a run prints while it runs. A thread of its own prints it, so a terminal that has been
-// stopped (Ctrl-S) or a pipe that nobody reads holds up no step; and what can't be printed ends
-// only the printing.
+// Prints the output of a running command. A separate thread prints, so a stopped terminal (Ctrl-S)
+// or a pipe without a reader delays no training step. A failure to print ends only the printing.
+// The functions of Printer return at once, except drain(); they may be called from any thread.
 #pragma once
 
 #include <string>
@@ -15,25 +15,26 @@ namespace trident::app {
 
 class Printer {
  public:
-  // To stdout. The first failure is told on stderr, unless the reader has closed the pipe; nothing
-  // is printed there afterwards.
+  // Prints to stdout. Reports the first failure on stderr, unless the reader has closed the pipe.
+  // Prints nothing more to stdout after a failure.
   void out(std::string text);
-  // A line to stderr; what a terminal would obey is escaped.
+  // Prints a line to stderr, with control characters escaped.
   void error(std::string line);
-  // To stderr, in place of the line before; `ends`: it stays.
+  // Replaces the current line on stderr. With `ends` the line stays and a new one begins.
   void live(const std::string& line, bool ends);
-  // Waits until all has been printed, or can't be.
+  // Waits until everything has been printed or has failed.
   void drain() { tasks_.drain(); }
 
  private:
-  BackgroundTasks tasks_{10'000};  // what comes while so many wait is dropped
+  BackgroundTasks tasks_{10'000};  // drops texts while this many wait
 };
 
-// Lines as often as logging.log_interval says, else four a minute; on a terminal also the newest
-// iteration below them, drawn anew at most ten times a second.
+// The progress lines of a training run: one per logging.log_interval iterations, or four a minute
+// without it. A terminal also shows the newest iteration, redrawn at most ten times a second.
 class Progress {
  public:
-  // `live`: whether what is printed may be drawn anew. `beside`: lines alone, to stderr.
+  // `live`: stdout is a terminal, whose line may be redrawn. `beside`: prints plain lines to
+  // stderr.
   Progress(Printer& printer, const Config& config, bool live, bool beside)
       : printer_(printer), config_(config), live_(live && !beside), beside_(beside) {}
 
@@ -43,11 +44,11 @@ class Progress {
   Printer& printer_;
   const Config& config_;
   bool live_, beside_;
-  std::int64_t first_ = 0;  // iteration of this start, which ended at begin_; 0: none yet
+  std::int64_t first_ = 0;  // first iteration since the start, which ended at begin_; 0: none yet
   double begin_ = 0, kept_ = 0, drawn_ = 0;
 };
 
-// How far texts have been tokenized: a live line on a terminal, else one every ten seconds.
+// Shows the progress of tokenizing: a live line on a terminal, otherwise a line every ten seconds.
 class TokenizingLine {
  public:
   // `live`: stderr is a terminal.
@@ -65,10 +66,10 @@ class TokenizingLine {
   bool open_ = false;
 };
 
-// How much of something has been counted: a live line on a terminal, else one every ten seconds.
+// Shows the progress of a count: a live line on a terminal, otherwise a line every ten seconds.
 class CountingLine {
  public:
-  // "evaluating: 20% of 5000 tokens, 12 s left": `what`, `unit`.
+  // In "evaluating: 20% of 5000 tokens, 12 s left", `what` is "evaluating" and `unit` is "tokens".
   CountingLine(Printer& printer, bool live, std::string what, std::string unit);
   CountingLine(const CountingLine&) = delete;
   CountingLine& operator=(const CountingLine&) = delete;
@@ -84,7 +85,8 @@ class CountingLine {
   bool open_ = false;
 };
 
-// How far a search of layouts is, on a terminal; it goes at the end of each number of ranks.
+// Shows the progress of a layout search on a terminal. The line disappears after each number of
+// ranks.
 class SearchLine {
  public:
   void show(const SearchProgress&);

@@ -19,8 +19,8 @@ struct Free {
 
 Processors find_processors() {
   const int system = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  // Its plugins find GPUs and networks, and may be those of another version, where a package brings
-  // hwloc along.
+  // hwloc's plugins find GPUs and networks, which aren't needed here. In a package that brings its
+  // own hwloc, the system's plugins may have another version.
   const char* const plugins = "HWLOC_PLUGINS_PATH";
   const bool ours = std::getenv(plugins) == nullptr && setenv(plugins, "/nonexistent", 0) == 0;
   hwloc_topology_t made = nullptr;
@@ -28,11 +28,11 @@ Processors find_processors() {
   if (ours) unsetenv(plugins);
   if (!begun) return {system, system};
   const std::unique_ptr<hwloc_topology, Free> topology(made);
-  // Processors alone are counted, as the system lists them: caches, packages and devices are left
-  // out, and nothing runs on each processor to ask it, which takes ten times as long.
+  // Counts only processors, as the system lists them, and leaves out caches, packages and devices.
+  // The "x86" component would run code on each processor, which takes ten times as long.
   hwloc_topology_set_all_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
-  // An environment variable may tell hwloc of another machine.
+  // An environment variable may make hwloc describe another machine.
   if (hwloc_topology_load(made) != 0 || hwloc_topology_is_thissystem(made) == 0) {
     return {system, system};
   }

@@ -1,4 +1,4 @@
-// `report`: the page of one run, or of several beside each other, from what their folders hold.
+// `report`: makes the page of one run, or of several side by side, from the files in their folders.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -24,14 +24,14 @@ struct ReportOptions {
 };
 
 int report(const ReportOptions& options, const Launch& launch) {
-  // Of this machine, by whatever has run since.
+  // The rates known by now, including those of later runs.
   const BestRates known = read_best_rates(rates_file(launch));
   std::vector<ReportedRun> runs;
   std::vector<std::string> directories = options.runs;
   for (std::string& directory : directories) {
     while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
     runs.push_back(read_run(directory, known));
-    // "." is no name for a page.
+    // "." and ".." say nothing as the name of a run.
     if (const auto last = std::filesystem::path(directory).filename();
         last == "." || last == "..") {
       std::error_code none;
@@ -41,7 +41,7 @@ int report(const ReportOptions& options, const Launch& launch) {
   std::string out = options.out;
   if (out.empty()) out = runs.size() == 1 ? directories.front() + "/report.html" : "report.html";
   if (out == "-" && options.format == "json") {
-    throw RequestError("--out: - is for the page; --format json tells where it was written");
+    throw RequestError("--out: - is for the page; --format json reports where it was written");
   }
   if (out != "-") need_writable("--out", out);
   const std::string page = run_report(runs);
@@ -62,7 +62,7 @@ int report(const ReportOptions& options, const Launch& launch) {
 
 void add_report(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand(
-      "report", "Draw a run, also one that goes on or was killed, or several beside each other");
+      "report", "Draw a run, also one that is running or was killed, or several side by side");
   auto options = std::make_shared<ReportOptions>();
   command->add_option("runs", options->runs, "The folders of runs (logging.dir)")->required();
   command->add_option("--out", options->out,

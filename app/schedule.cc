@@ -36,7 +36,7 @@ void add_options(CLI::App& command, ScheduleOptions& options,
                      "number");
   command
       .add_option("--kept-for-weights", options.request.memory.kept_for_weights,
-                  "What W needs of what F keeps, from I on, as a part of it")
+                  "Fraction of the activations saved by F that W still needs after I")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
@@ -47,7 +47,8 @@ void add_options(CLI::App& command, ScheduleOptions& options,
                                         : name == "makespan" ? Objective::makespan
                                                              : Objective::step;
           },
-          "What auto makes short: makespan, the longest span of a rank, or that of the two which a "
+          "The time that auto minimises: makespan, the longest span of a rank, or that of the two "
+          "which a "
           "training step takes (step)")
       ->check(CLI::IsMember({"step", "makespan", "span"}));
   command
@@ -74,13 +75,13 @@ void write(const std::string& text, const std::string& out) {
   }
 }
 
-// As wide as the terminal, where there is one.
+// The width of the terminal; 100 without one.
 int columns_of(const ScheduleOptions& options) {
   const int columns = options.out.empty() ? terminal_of(STDOUT_FILENO).columns : 0;
   return columns > 0 ? columns : 100;
 }
 
-// At the commas of each; an empty kind stays, to be refused.
+// Splits the lists at commas. Keeps empty kinds, which are reported later.
 std::vector<std::string> separated(const std::vector<std::string>& lists) {
   std::vector<std::string> kinds;
   for (const std::string& list : lists) {
@@ -142,7 +143,7 @@ void add_schedule(CLI::App& app, const Launch& launch, Action& action) {
   auto* file = command->add_option("--file", options->file, "A schedule of your own, as CSV");
   kind->excludes(file);
   add_options(*command, *options, {"text", "json", "csv", "svg", "chrome"});
-  auto* several = command->add_subcommand("compare", "Several kinds under each other");
+  auto* several = command->add_subcommand("compare", "Compare several kinds");
   auto compared = std::make_shared<ScheduleOptions>();
   auto kinds = std::make_shared<std::vector<std::string>>();
   several

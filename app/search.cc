@@ -1,4 +1,4 @@
-// `search`: the best layouts of a config on a machine that isn't at hand, predicted.
+// `search`: predicts the best layouts of a config on a machine, which needn't be at hand.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -54,7 +54,7 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   const Machine& machine = request.machine;
   ConfigRequest config{options.config, options.set, {}};
   plan_for(machine, config);
-  config.layouts.reset();  // is what is searched
+  config.layouts.reset();  // the search itself chooses the layout
   const auto memory = static_cast<std::int64_t>(machine.device.memory);
   LoadedConfig base;
   try {
@@ -76,7 +76,8 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
     request.held = given_keys(base);
   } else if (constexpr auto key = "zero_optimization.reduce_each_micro_batch";
              is_written(base.written, "/zero_optimization/reduce_each_micro_batch")) {
-    request.held.emplace_back(key);  // no layout's, but how sums are rounded
+    request.held.emplace_back(
+        key);  // this key doesn't depend on the layout: it changes the rounding of sums
   }
   request.ranks = options.ranks;
   if (request.ranks.empty()) {
@@ -136,10 +137,10 @@ void add_search(CLI::App& app, const Launch& launch, Action& action) {
   command->add_option("--memory", options->memory,
                       "Memory a rank, such as 24GiB, instead of the machine's");
   command->add_option("--assume", options->assume,
-                      "What the program does otherwise than this one, as simulate takes it");
+                      "Differences of another program from this one, as in simulate --assume");
   command
       ->add_option("--plans", options->wanted,
-                   "How many are printed of each number of ranks, the fastest")
+                   "Number of layouts to print for each number of ranks, the fastest first")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--out", options->out, "A file that gets the best one's config, for train");

@@ -1,4 +1,4 @@
-// `simulate`: a training step on a machine that isn't at hand, predicted.
+// `simulate`: predicts a training step on a machine, which needn't be at hand.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,8 +19,9 @@
 namespace trident::app {
 namespace {
 
-// Measured rates are what is reached, so no part of them is lost.
-// `adapters`: of a node that has several, of which a pair's table tells of one; 0: not known.
+// Sets a link from a table of measurements. Measured rates include the links' efficiency, so
+// divides by it. `adapters` is the number of adapters of a node, 0 if unknown: the table of a pair
+// of ranks measures one adapter.
 void take_table(const std::string& path, const Machine& machine, Machine::Link& link,
                 int adapters) {
   if (path.empty()) return;
@@ -32,8 +33,9 @@ void take_table(const std::string& path, const Machine& machine, Machine::Link& 
   if (!table.of_a_pair) return;
   link.bandwidth *= std::max(1, adapters);
   if (adapters == 0) {
-    print_error(fmt::format("{}: tells of one adapter; --adapters says how many a node has",
-                            printable(path)));
+    print_error(
+        fmt::format("{}: measures one adapter; give the number of a node's adapters by --adapters",
+                    printable(path)));
   }
 }
 
@@ -56,12 +58,12 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       ->required();
   command->add_option(
       "--assume", options->assume,
-      "What the program does otherwise than this one, joined by commas: gradients=after, "
+      "Differences of another program from this one, joined by commas: gradients=after, "
       "tensor_sums=apart, transfers=apart, attention=in_memory, kernels=apart, or all "
       "that megatron_2021 did; docs/simulate.md has the list");
   command->add_option(
       "--straggler", options->straggler,
-      "FACTOR[:PLACE]: devices at a place of the pipeline are so many times slower");
+      "FACTOR[:PLACE]: devices at a place of the pipeline are slower by this factor");
   command->add_option("--slow-link", options->slow_link,
                       "FACTOR[:PLACE]: the link of the node at a place of the pipeline is slower");
   command->add_option("--inside-table", options->inside_table,
@@ -70,24 +72,28 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                                      "The same over several nodes: a node's link to others");
   command
       ->add_option("--adapters", options->adapters,
-                   "Of a node: osu_bw and sendrecv_perf tell of one of them")
+                   "Number of a node's adapters; osu_bw and sendrecv_perf measure one of them")
       ->check(CLI::Range(1, 1024))
       ->needs(across);
   const auto positive = CLI::Range(1e-9, 1e18);
-  command->add_option("--tokens", options->run.tokens, "Of a whole run: days and device-hours")
+  command
+      ->add_option("--tokens", options->run.tokens,
+                   "Tokens of a complete run: predicts days and device-hours")
       ->check(positive);
-  auto* mtbf = command
-                   ->add_option("--mtbf-hours", options->run.mtbf_hours,
-                                "Between failures of the whole job: goodput, and how often to save")
-                   ->check(positive);
+  auto* mtbf =
+      command
+          ->add_option(
+              "--mtbf-hours", options->run.mtbf_hours,
+              "Hours between failures of the whole job: predicts goodput, and how often to save")
+          ->check(positive);
   command
       ->add_option("--checkpoint-seconds", options->run.checkpoint_seconds,
-                   "That training waits for a checkpoint")
+                   "Seconds that training waits for a checkpoint")
       ->check(positive)
       ->needs(mtbf);
   command
       ->add_option("--restart-seconds", options->run.restart_seconds,
-                   "From a failure to the next step")
+                   "Seconds from a failure to the next step")
       ->check(positive)
       ->needs(mtbf);
   command->add_option("--format", options->format, "text, json, svg or chrome (a timeline)")
@@ -124,7 +130,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       const bool timeline = options->format == "svg" || options->format == "chrome";
       if (timeline && (options->run.tokens > 0 || options->run.mtbf_hours > 0)) {
         throw RequestError(
-            "--tokens, --mtbf-hours: a timeline has no room for what they tell; use --format text "
+            "--tokens, --mtbf-hours: a timeline doesn't show their results; use --format text "
             "or json");
       }
       WhatIf what_if;
@@ -149,7 +155,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                            options->out, counted(files.ranks, "rank"), files.nodes,
                            bytes_text(static_cast<double>(files.bytes)), options->out);
       } else if (launch.leads) {
-        // Cores are shared by as many ranks as there are; a GPU isn't predicted so.
+        // Several ranks may share the cores of a CPU; sharing a GPU isn't predicted.
         const bool shares = !machine.device.gpu && is_crowded(config, machine);
         const SimulatedStep step = (shares ? simulate_crowded : simulate_step)(
             config, *architecture_of(config), machine, habits, what_if);

@@ -21,7 +21,7 @@ const char* name_of(int signal) {
 sigset_t stopping() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGUSR2);  // wakes the thread up at the end
+  sigaddset(&set, SIGUSR2);  // the destructor wakes the thread with it
   for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction found {};
     sigaction(s, nullptr, &found);
@@ -36,7 +36,8 @@ StopSignals::StopSignals(std::function<void(const char*, bool)> told) : told_(st
   try {
     listen();
   } catch (const std::system_error&) {
-    // Whoever needs many threads says so better. Until then signals do as they usually do.
+    // The system has no thread left. A later check reports that better; until begin() the signals
+    // have their default effect.
   }
 }
 
@@ -86,7 +87,7 @@ StopSignals::~StopSignals() {
   pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
   const sigset_t set = stopping();
-  // A rank that has been refused may still wait for the others.
+  // A rank whose request was refused may still wait for the others, so signals must end it.
   if (!begun_) pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 

@@ -1,4 +1,4 @@
-// The signals that ask a run to stop and save.
+// Handles the signals that ask a run to save and stop.
 #pragma once
 
 #include <signal.h>
@@ -9,25 +9,26 @@
 
 namespace trident::app {
 
-// Turns the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal goes) or SIGUSR1 (Slurm's warning)
-// into a flag; one that comes a second later or more ends the process at once with exit code 130
-// (mpirun and timeout send the same signal twice), but for SIGUSR1, which is no person's. So does
-// the first one before begin(), when there is nothing to save. What is ignored at the start stays
-// ignored: SIGHUP under nohup, SIGINT in what a script has put into the background.
+// Turns the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal closes) or SIGUSR1 (Slurm's
+// warning) into a flag. Another signal ends the process at once with exit code 130 if it comes at
+// least a second later, since mpirun and timeout send the same signal twice. SIGUSR1 never does so,
+// since no person sends it. Before begin() there is nothing to save, so the first signal ends the
+// process. A signal that is ignored at the start stays ignored: SIGHUP under nohup, SIGINT in a
+// script's background job.
 //
-// A thread takes the signals, so no handler and no global is needed. Make it before any other
-// thread, which inherits that they are blocked.
+// A thread waits for the signals, so no handler and no global is needed. Make this object before
+// any other thread, so that all threads inherit the blocked signals.
 class StopSignals {
  public:
-  // `told` runs on that thread, with the name of the signal that was first.
+  // `told` runs on that thread, with the name of the first signal.
   explicit StopSignals(std::function<void(const char* name, bool begun)> told);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-  // After begin() leaves the signals blocked: the run is over, and what comes now is late.
+  // After begin() leaves the signals blocked: the run is over, so later signals have no effect.
   ~StopSignals();
-  // From here on there is something to save.
+  // Call this when the run has something to save.
   void begin();
-  // From here on all is saved: the next signal ends the process at once, with exit code 130.
+  // Call this when everything is saved: the next signal then ends the process with exit code 130.
   void finish() { finished_ = true; }
   const std::atomic<bool>& stop() const { return stop_; }
 
@@ -40,7 +41,7 @@ class StopSignals {
   std::thread thread_;
 };
 
-// From here on a write to a closed pipe fails, and ends nothing else.
+// After this call a write to a closed pipe fails and doesn't end the process.
 void ignore_closed_pipes();
 
 }  // namespace trident::app

@@ -47,7 +47,7 @@ nlohmann::ordered_json about_this_machine(const Config& config, const Launch& la
           {"versions", bench::versions_json(devices)}};
 }
 
-// bench machine measures kernels of one number of threads.
+// RequestError unless all points have the same number of threads, as bench machine requires.
 void need_like_threads(const SweepRequest& request) {
   if (request.weak) {
     throw RequestError("--measure: not with weak scaling, whose batch grows; give --machine");
@@ -65,14 +65,15 @@ void need_like_threads(const SweepRequest& request) {
       "runtime.threads_per_rank in the config, and neither that nor runtime.device in the grid");
 }
 
-// Runs get it by --set.
+// RequestError unless the path is UTF-8, since the runs get it by --set.
 void need_utf8(const std::string& option, const std::string& path) {
   if (invalid_utf8(path) != std::string::npos) {
     throw RequestError(fmt::format("{}: {}: needs a path in UTF-8", option, printable(path)));
   }
 }
 
-// Links between GPUs aren't measured: a machine's file that is there has them.
+// The text of an existing machine's file, whose links between GPUs are used because a sweep doesn't
+// measure them; "" where no such links are needed.
 std::string known_links(const std::string& file, const SweepRequest& request) {
   if (request.base.config.runtime.device != "cuda") return "";
   if (std::filesystem::exists(file)) {
@@ -128,7 +129,8 @@ std::size_t predicted_of(const SweepPlan& plan) {
                     [](auto& point) { return point.simulated_seconds.has_value(); }));
 }
 
-// Of those, which the runs can be held against: an asynchronous schedule has no replayed step.
+// The number of predicted points that can be compared with their runs. The replayed step of an
+// asynchronous schedule can't.
 std::size_t comparable(const SweepPlan& plan) {
   return static_cast<std::size_t>(
       std::count_if(plan.points.begin(), plan.points.end(), [](auto& point) {
@@ -145,7 +147,7 @@ void say_not_predicted(const SweepPlan& plan) {
                           plan.points.size(), label, reason));
 }
 
-// What the config says to no effect, once for each thing.
+// Prints each note about keys without effect once.
 void tell_notes(const SweepPlan& plan) {
   std::set<std::string> told;
   for (const SweepPoint& point : plan.points) {
@@ -222,7 +224,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   nlohmann::ordered_json result = run_sweep(request, plan, about);
   write_reports(request.out, result);
   if (request.measure && result["complete"].get<bool>()) {
-    // Everything has been run: only the document is made again, with predictions.
+    // All points have been run, so this only makes the document again, with predictions.
     request.overwrite = request.retry = request.measure = false;
     request.machine = measured_machine(request);
     write_file_atomic(options.measure, machine_text(*request.machine));
@@ -264,11 +266,12 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
                    "of lists by key")
       ->required();
   command
-      ->add_option("--out", options->out, "Folder for reports and runs; goes on with what it has")
+      ->add_option("--out", options->out,
+                   "Folder for reports and runs; an unfinished sweep there is continued")
       ->capture_default_str();
-  command->add_flag("--overwrite", options->overwrite, "Begin anew where --out holds a sweep");
+  command->add_flag("--overwrite", options->overwrite, "Start again where --out holds a sweep");
   command->add_flag("--retry", options->retry, "Run again what has failed");
-  command->add_option("--iterations", options->iterations, "Of a run, that count")
+  command->add_option("--iterations", options->iterations, "Timed iterations of a run")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command->add_option("--warm-up", options->warm_up, "Iterations before them")
@@ -301,7 +304,8 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
       "--fit", options->fit,
       "Machine file to write: that of --machine or --measure, or this file as it is, with "
       "the efficiencies that predict this sweep best");
-  command->add_flag("--dry-run", options->dry_run, "Only list what would be run, and what not");
+  command->add_flag("--dry-run", options->dry_run,
+                    "Only list the points that would be run, and those that would not");
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return sweep(*options, launch); };
   });

@@ -35,7 +35,7 @@ struct TokenizerOptions {
   bool overwrite = false, quiet = false;
 };
 
-// How far it is: a line that is drawn anew on a terminal, else one every ten seconds.
+// Shows the progress: a line that is redrawn on a terminal, otherwise a line every ten seconds.
 class TrainingLine {
  public:
   TrainingLine(Printer& printer, bool live) : printer_(printer), live_(live) {}
@@ -45,7 +45,7 @@ class TrainingLine {
     if (open_) printer_.live("", false);
   }
 
-  // `part`: of the whole; since the line's own beginning.
+  // `part` is the completed fraction; `seconds` is the time since this phase began.
   void show(const std::string& what, double part, double seconds) {
     const auto now = Clock::now();
     const auto between = live_ ? std::chrono::milliseconds(200) : std::chrono::milliseconds(10'000);
@@ -81,7 +81,7 @@ void show_progress(TokenizerTraining& training, TrainingLine& line) {
   training.bpe.progress = [&line, begin, vocab_size = training.bpe.vocab_size](std::int64_t done) {
     const auto now = std::chrono::steady_clock::now();
     if (!*begin) *begin = now;
-    // Early merges are in more words, and take longer.
+    // Shows no time left: early merges occur in more words and take longer than later ones.
     line.show(fmt::format("merging: {} of up to {}", done, vocab_size - 256), 0,
               std::chrono::duration<double>(now - **begin).count());
   };
@@ -167,7 +167,7 @@ int train(TokenizerOptions options, const Launch& launch) {
     trained = train_tokenizer(training);
   }
   printer.drain();
-  signals.begin();  // the file is there in a moment
+  signals.begin();  // from here on a signal lets the file be completed
   AtomicFile file(options.out);
   file.write(trained.text);
   file.commit(options.overwrite);
@@ -200,7 +200,7 @@ void add_training(CLI::App& command, const Launch& launch, Action& action) {
       ->capture_default_str();
   command
       .add_option("--min-frequency", training.bpe.min_frequency,
-                  "How often a pair has to come to be merged")
+                  "How often a pair has to occur to be merged")
       ->check(CLI::Range(0, 1'000'000'000))
       ->capture_default_str();
   command

@@ -1,4 +1,4 @@
-// `train`: trains a model, or with --dry-run says what it would train.
+// `train`: trains a model, or with --dry-run prints the config and the plan.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -34,32 +34,32 @@ struct TrainOptions {
   int rank = 0, iterations = 3;
 };
 
-// The filled-in config alone on stdout, the plan on stderr; with "json" both in one document.
+// Prints the filled-in config on stdout and the plan on stderr; with "json" both in one document.
 void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs, const Plan& plan) {
   for (const std::string& path : inputs.datasets.untokenized) {
     print_error(path + ": is not tokenized yet: how many samples it has is not known");
   }
   const std::string config = config_to_json(inputs.config, inputs.written);
   if (options.format == "json") {
-    const std::vector<std::string> told = ineffective_key_notes(inputs.config, inputs.written);
+    const std::vector<std::string> reported = ineffective_key_notes(inputs.config, inputs.written);
     const std::string notes =
-        told.empty() ? "" : ", \"notes\": " + json_text(nlohmann::ordered_json(told), 2);
-    fmt::print("{{\"config\": {}, \"plan\": {}{}}}\n", config,
-               json_text(plan_json(plan), 2), notes);
+        reported.empty() ? "" : ", \"notes\": " + json_text(nlohmann::ordered_json(reported), 2);
+    fmt::print("{{\"config\": {}, \"plan\": {}{}}}\n", config, json_text(plan_json(plan), 2),
+               notes);
   } else {
     fmt::print("{}", config);
     fmt::print(stderr, "{}", plan_text(plan));
   }
 }
 
-// For whoever finds the run's folders in use.
+// The command line, for people who find the run's folders in use.
 std::string command_of(const TrainOptions& options) {
   std::string command = "trident train " + options.config.path;
   for (const std::string& one : options.config.set) command += " --set " + one;
   return command;
 }
 
-// What the ranks did.
+// The text or JSON document to print after the run.
 std::string result_text(const TrainOptions& options, const TrainingJob& job,
                         const TrainingSummary& summary) {
   if (options.quiet) return "";
@@ -72,7 +72,8 @@ std::string result_text(const TrainOptions& options, const TrainingJob& job,
   return json_text(document) + "\n";
 }
 
-// mpirun ends ranks by SIGTERM, too: whether weights are saved is said where they are.
+// Doesn't announce that weights are saved: mpirun also ends ranks by SIGTERM, and the run reports a
+// save itself.
 void print_stop(Printer& printer, const char* signal, bool begun, bool saves) {
   if (begun) {
     printer.error(fmt::format("{}: stopping{} (once more: at once)", signal,
@@ -82,7 +83,7 @@ void print_stop(Printer& printer, const char* signal, bool begun, bool saves) {
   }
 }
 
-// One rank of a world that isn't there.
+// Runs one rank of a world whose other ranks don't exist.
 int pretend(TrainOptions options, const Launch& launch) {
   if (launch.mpi) {
     throw RequestError("--pretend-world: runs one rank by itself; start it without mpirun or srun");
@@ -112,7 +113,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   ignore_closed_pipes();
   launch.start->join(options.dry_run ? "train --dry-run" : "train");
   Printer printer;
-  bool saves = false;  // known when the signals' begin() is called
+  bool saves = false;  // set before signals.begin()
   StopSignals signals([&](const char* signal, bool begun) {
     if (launch.leads) print_stop(printer, signal, begun, saves);
   });
@@ -143,7 +144,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   signals.begin();
   measure_product_rate(job, rates_file(launch));
 
-  // mpirun passes output on by lines, whatever it writes to.
+  // mpirun forwards output line by line, even to a terminal, so no line can be redrawn.
   const bool json = options.format == "json";
   Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live, json);
   JobHooks hooks{
@@ -165,7 +166,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     if (!text.empty()) printer.out(text);
   };
   const TrainingSummary summary = run_job(job, hooks);
-  printer.drain();  // while a signal can still end a wait for whoever reads it
+  printer.drain();  // a signal can still end a wait for a slow reader
   return summary.stopped || signals.stop() ? 130 : 0;
 }
 
@@ -186,17 +187,18 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
   auto* pretended =
       command
           ->add_option("--pretend-world", options->pretended_world,
-                       "Run --rank of a world of so many by itself: what its kernels take, its "
-                       "memory; what others would send is made up")
+                       "Run only --rank of a world of this size: times of its kernels, its "
+                       "memory; messages of other ranks are made up")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
           ->excludes("--dry-run")
           ->excludes("--quiet")
           ->excludes("--ranks");
-  command->add_option("--rank", options->rank, "Of the pretended world")
+  command->add_option("--rank", options->rank, "The rank of the pretended world")
       ->needs(pretended)
       ->capture_default_str();
   command
-      ->add_option("--iterations", options->iterations, "Of the pretended rank; the fastest counts")
+      ->add_option("--iterations", options->iterations,
+                   "Iterations of the pretended rank; the fastest counts")
       ->check(CLI::Range(1, 100000))
       ->needs(pretended)
       ->capture_default_str();

@@ -1,4 +1,4 @@
-// Text for XML and HTML: between tags and in quoted attributes.
+// Escapes text for XML and HTML: for content between tags and for quoted attributes.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Hash of Fowler, Noll and Vo (FNV-1a, 64 bits) of integers, each taken as one unit: of chars it is
-// the published one.
+// The FNV-1a hash (Fowler, Noll and Vo, 64 bits) of a sequence of integers. Each integer is one
+// unit of the hash; over chars this is the published hash.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The middle of measurements.
+// The median of measurements.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace trident {
 
-// The mean of the two in the middle where their number is even; 0 of none.
+// For an even number of values, the mean of the two middle ones; 0 for no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());

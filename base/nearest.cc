@@ -6,7 +6,7 @@
 namespace trident {
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  a = a.substr(0, 64);  // longer than any key; bounds the time that a hostile name takes
+  a = a.substr(0, 64);  // longer than any key; limits the time for a hostile name
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -1,4 +1,4 @@
-// The name that was probably meant where an unknown one was given.
+// Finds the known name that the user of an unknown name probably meant.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,10 @@
 
 namespace trident {
 
-// The name nearest to `name` by edit distance, however far that is (is_near); "" of no candidates.
+// The candidate nearest to `name` by edit distance, however far away it is (see is_near()). Returns
+// "" if there are no candidates.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
-// No more than a third of the name is another.
+// Whether the edit distance is at most about a third of the longer name.
 bool is_near(std::string_view name, std::string_view candidate);
 std::size_t edit_distance(std::string_view a, std::string_view b);
 

@@ -12,7 +12,7 @@ namespace {
 
 bool harmless(char32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
-  if (code >= 0x200e && code <= 0x200f) return false;  // marks of direction
+  if (code >= 0x200e && code <= 0x200f) return false;  // direction marks
   if (code >= 0x2028 && code <= 0x202e) return false;  // separators, embeddings, overrides
   return !(code >= 0x2066 && code <= 0x2069) && code != 0xfeff;
 }

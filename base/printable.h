@@ -1,4 +1,5 @@
-// Text from files and command lines, as it may be shown: a terminal obeys control characters.
+// Makes text from files and command lines safe to show. A terminal would obey control characters in
+// the text.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +8,12 @@
 
 namespace trident {
 
-// `text` with control characters (C0, DEL, C1), line and paragraph separators, marks that turn the
-// direction of writing, and bytes that are no UTF-8 as \n, \t, \xNN or \u{NNNN}; what is longer
-// than `max_bytes` ends in "...". For names and values that come from a file.
+// `text` with unsafe characters escaped as \n, \t, \xNN or \u{NNNN}: control characters (C0, DEL,
+// C1), line and paragraph separators, direction marks, and bytes that are not UTF-8. A result
+// longer than `max_bytes` is cut and ends in "...". For names and values that come from a file.
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
-// The same for a whole message: its line ends stay, and nothing is cut.
+// The same for a whole message: line ends stay, and the message is not cut.
 std::string printable_lines(std::string_view message);
 
 }  // namespace trident

@@ -1,4 +1,4 @@
-// Problems of a request from several checks, thrown together.
+// Collects the problems of several checks of a request and throws them together.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace trident {
 
 class RequestProblems {
  public:
-  // What `check` throws as a RequestError is kept.
+  // Runs `check`. If it throws a RequestError, keeps the problems of that error.
   template <class Check>
   void collect(Check check) {
     try {
@@ -19,7 +19,7 @@ class RequestProblems {
       problems_.insert(problems_.end(), error.problems().begin(), error.problems().end());
     }
   }
-  // Throws those that were kept, if any.
+  // Throws a RequestError with the kept problems, if any.
   void raise() const {
     if (!problems_.empty()) throw RequestError(problems_);
   }

@@ -10,7 +10,7 @@ std::string bytes_text(double bytes) {
   if (std::abs(bytes) < 1024) return fmt::format("{:.0f} B", bytes);
   const char* unit = "B";
   for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
-    // What would be shown as 1024.00 has the next unit.
+    // An amount that would be shown as 1024.00 gets the next unit.
     if (std::abs(bytes) < 1023.995) break;
     bytes /= 1024;
     unit = larger;

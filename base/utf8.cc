@@ -6,7 +6,7 @@
 namespace trident {
 namespace {
 
-// What the second byte of a sequence may be after a lead byte (Unicode 15, table 3-7).
+// The range of the second byte of a sequence after a lead byte (Unicode 15, table 3-7).
 struct SecondByte {
   unsigned char least = 0x80, most = 0xbf;
 };
@@ -26,8 +26,8 @@ SecondByte second_byte(unsigned char lead) {
   }
 }
 
-// Bytes of `text` that begin a code point as far as they go, and of the whole of it; {1, 0} where
-// the first byte begins none.
+// The first sequence of `text`: the number of its bytes that are valid, and its complete length.
+// {1, 0} if the first byte begins no code point.
 struct Begun {
   std::size_t bytes, whole;
 };
@@ -48,7 +48,7 @@ Begun begun(std::string_view text) {
   return {bytes, whole};
 }
 
-// The first byte from `at` on that isn't ASCII.
+// The position of the first byte from `at` on that isn't ASCII.
 std::size_t skip_ascii(std::string_view text, std::size_t at) {
   for (; at + 8 <= text.size(); at += 8) {
     std::uint64_t word;

@@ -1,4 +1,4 @@
-// UTF-8 by RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// UTF-8 as RFC 3629 defines it: no overlong forms, no surrogates, no code point beyond U+10FFFF.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 namespace trident {
 
 struct CodePoint {
-  std::size_t bytes = 1;  // 1 where it isn't valid
+  std::size_t bytes = 1;  // 1 if it isn't valid
   char32_t code = 0;
   bool valid = false;
 };
 
-// The first of `text`, which isn't empty.
+// The first code point of `text`, which must not be empty.
 CodePoint first_code_point(std::string_view text);
 
-// The same of text that is known to be UTF-8.
+// The code point at byte `at` of text that is known to be UTF-8.
 inline CodePoint next_code_point(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) -> char32_t {
     return static_cast<unsigned char>(text[at + i]);
@@ -33,18 +33,20 @@ inline CodePoint next_code_point(std::string_view text, std::size_t at) {
           true};
 }
 
-// Where text that is known to be UTF-8 has the code point that ends before `at` (> 0).
+// The position of the code point that ends before byte `at` (> 0), in text that is known to be
+// UTF-8.
 inline std::size_t code_point_before(std::string_view text, std::size_t at) {
   do --at;
   while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80);
   return at;
 }
 
-// The first byte that belongs to no valid code point; npos where all is UTF-8.
+// The position of the first byte that belongs to no valid code point; npos if all of `text` is
+// UTF-8.
 std::size_t invalid_utf8(std::string_view text);
 
-// `text` with U+FFFD for each maximal part that begins a code point and doesn't end it, and for
-// each other byte that isn't UTF-8 (Unicode 15, chapter 3.9, as Python's errors="replace").
+// `text` with U+FFFD for each maximal part that begins a code point but doesn't complete it, and
+// for each other byte that isn't UTF-8 (Unicode 15, chapter 3.9, like Python's errors="replace").
 std::string replace_invalid_utf8(std::string_view text);
 
 void append_utf8(std::string& text, char32_t code);

@@ -1,12 +1,13 @@
-// All-reduce over the MPI transport beside MPI_Allreduce, in turns in one run: sums of fp32.
+// Compares all-reduce over the MPI transport with MPI_Allreduce, in turns in one run: sums of fp32.
 //
 //   mpirun --bind-to none -n N beside_mpi [--deterministic] [--no-single-copy] [--messages]
 //                                         [--sizes 4096,65536]
 //
-// --no-single-copy is for Trident what OMPI_MCA_btl_vader_single_copy_mechanism=none is for Open
-// MPI: as in containers that forbid a process to read another's memory. --messages plays that each
-// rank has a node of its own, so that none shares memory. One line for each size: microseconds of
-// both, medians of the slowest rank's, and MPI's time over ours (above 1: ours is faster).
+// --no-single-copy does in Trident what OMPI_MCA_btl_vader_single_copy_mechanism=none does in Open
+// MPI: it copies as in containers that forbid a process to read another's memory. --messages treats
+// each rank as a node of its own, so that no ranks share memory. Prints one line for each size: the
+// microseconds of both, as medians of the slowest rank's, and MPI's time over ours (above 1: ours
+// is faster).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,7 +61,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds of one of `calls` calls, the slowest rank's.
+// The seconds of one of `calls` calls on the slowest rank.
 template <class Call>
 double timed(int calls, const Call& call) {
   MPI_Barrier(MPI_COMM_WORLD);

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""What checkpoints cost: the pause of a save, the iterations beside one, throughput, memory, loading.
+"""Measures the costs of checkpoints: the pause of a save, the iterations that run during a save,
+throughput, memory, loading.
 
     $(scripts/peers_python) bench/checkpoint_costs.py [--config FILE] [--iterations N] [--rounds N]
         [--micro-batch N] [--sequence N] [--to FOLDER] [--alone]
 
 Two data-parallel ranks of one thread each, ZeRO 1, train GPT-2 124M with AdamW (1.5 GB of states)
-on random bytes: without saves, with a save in each third iteration, and with the same beside
-training; dd writes as many bytes to the same disk with conv=fsync. Then the last checkpoint is
-loaded by two tensor ranks, beside a plain read of its files, both from a cold cache where the
+on random bytes: without saves, with a save in each third iteration, and with asynchronous saves.
+dd writes the same number of bytes to the same disk with conv=fsync. Then two tensor ranks load the
+last checkpoint, and for comparison its files are only read. Both start from a cold cache if the
 system lets it be dropped. torch.distributed.checkpoint saves states of the same sizes in the same
 rounds; --alone leaves it out. Each figure is the median over the rounds.
 """
@@ -56,7 +57,7 @@ def write_case(folder, arguments):
 
 
 def train(folder, arguments, name, settings):
-    """A run's metrics by line, its seconds, and its peak resident bytes."""
+    """Returns a run's metrics by line, its seconds, and its peak resident bytes."""
     shutil.rmtree(folder / "weights", ignore_errors=True)
     settings = {"logging.dir": folder / name, "logging.overwrite": "true", **settings}
     words = [w for key, value in settings.items() for w in ("--set", f"{key}={value}")]
@@ -72,8 +73,8 @@ def train(folder, arguments, name, settings):
 
 
 def dd(folder, size, idle):
-    """After as long a pause as lies between saves: a virtual machine's host takes idle memory away,
-    and the page cache of whoever writes next has to get it back."""
+    """Writes after the same pause as between saves: a virtual machine's host takes idle memory away,
+    and the page cache of the next writer has to get it back."""
     drop_cache()
     time.sleep(idle)
     begin = time.perf_counter()
@@ -85,8 +86,8 @@ def dd(folder, size, idle):
 
 
 def load_seconds(folder, arguments, checkpoint):
-    """What a run in two tensor ranks takes for reading, its start until it says where it goes on (of
-    which memory for the state is a part), and a plain read."""
+    """Returns the seconds that a run in two tensor ranks takes to read, to start until it reports the
+    iteration from which it resumes (which includes the memory for the state), and a plain read."""
     drop_cache()
     begin = time.perf_counter()
     for file in checkpoint.rglob("*"):
@@ -107,7 +108,7 @@ def load_seconds(folder, arguments, checkpoint):
                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:
         for line in child.stderr:
             errors += line
-            if "going on from" in line:
+            if "resuming from" in line:
                 start = time.perf_counter() - begin
                 child.kill()
                 return float(line.split("; read in ")[1].split()[0]), start, plain
@@ -145,11 +146,12 @@ def main():
                 note(f"{name} seconds", seconds)
                 note(f"{name} peak", peak)
                 times = [line["iteration_time_ms"] / 1e3 for line in lines]
-                # The line after a save has its pause, and the iteration that runs beside it.
+                # The line after a save holds its pause, and the time of the iteration that runs
+                # while it is written.
                 after = [i for i in range(1, len(lines)) if lines[i - 1]["iteration"] % EVERY == 0]
                 others = [times[i] for i in range(1, len(times)) if i not in after]
                 m_step = statistics.median(others)
-                # Memory for copies is new at the first one, and kept.
+                # The first save allocates the memory for copies, and later saves reuse it.
                 note(f"{name} step after first", times[after[0]])
                 for i in after[1:]:
                     note(f"{name} step after", times[i])
@@ -179,7 +181,7 @@ def main():
     for name, value in m.items():
         print(f"{name:24} {value / 1e9:9.3f} GB" if name.endswith(("peak", "bytes"))
               else f"{name:24} {value:9.3f} s")
-    def slower(of):  # than the other iterations of these runs: a machine's speed drifts
+    def slower(of):  # in percent, against the other iterations of these runs, as a machine's speed drifts
         return 100 * (m[f"beside {of}"] / m["beside step"] - 1)
 
     sync = m["synchronous pause"]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What saving the same states costs with torch.distributed.checkpoint: one rank of two.
+"""Measures the cost of saving the same states with torch.distributed.checkpoint: one rank of two.
 
     (started by bench/checkpoint_costs.py, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""All-reduce between in-process ranks beside torch.distributed's gloo and Open MPI's own.
+"""Compares all-reduce between in-process ranks with torch.distributed's gloo and Open MPI's own.
 
     $(scripts/peers_python) bench/compare_collectives.py [--ranks 2,4] [--rounds N]
 
-Sums of fp32. Each program is a run of its own, they take turns, and each figure is the median over
-the rounds of a run's median. GB/s is message bytes over time. Beside them stands the bound that
-memory sets once a message leaves the caches (`trident bench collectives`). Needs the release build.
+Sums of fp32. Each program is a run of its own, the programs take turns, and each figure is the median
+over the rounds of a run's median. GB/s is message bytes over time. The table also has the bound that
+memory sets once a message exceeds the caches (`trident bench collectives`). Needs the release build.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A training step on one GPU in Trident and in PyTorch (bench/gpu_step.py), in turns.
+"""Compares a training step on one GPU in Trident and in PyTorch (bench/gpu_step.py), in turns.
 
     bench/compare_gpu.py --program PROGRAM [--config configs/gpu/gpt2_124m.json] [--rounds N]
         [--steps N] [--seconds N] [--out FILE]
 
-Each measurement is a process of its own; figures are medians over the rounds, of which none begins
-that might end after --seconds. The ratio is Trident's tokens/s over the best of PyTorch's ways. MFU
+Each measurement is a process of its own. Figures are medians over the rounds. No round begins that
+might end after --seconds. The ratio is Trident's tokens/s over the best of PyTorch's ways. MFU
 is Trident's: model FLOPs over the peak that the GPU's maker states, else over the measured rate of
 products; PyTorch's is the same FLOPs over its own time. Prints a table, or JSON (--format json);
---out has that JSON after each measurement. "late" marks a way that only time was missing for.
+--out has that JSON after each measurement. "late" marks a way that only lacked time.
 """
 
 import argparse
@@ -28,7 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def measure(command, limit):
     """The JSON object that a command prints last, or {"error", "late"}."""
-    # Files, no pipes: PyTorch's workers may hold those after its end.
+    # Output goes to files instead of pipes, as PyTorch's workers may hold pipes open after the
+    # program ends.
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         child = subprocess.Popen([str(c) for c in command], stdout=output, stderr=errors,
                                  start_new_session=True)
@@ -38,7 +39,7 @@ def measure(command, limit):
             return {"error": f"longer than {limit:.0f} s", "late": True}
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # with all that it has started
+                os.killpg(child.pid, signal.SIGKILL)  # and all processes that it started
             child.wait()
             errors.seek(0)
             told = errors.read()
@@ -54,7 +55,7 @@ def measure(command, limit):
 
 
 def summary(config, tokens, runs):
-    """What the measurements so far say; `runs` are each way's."""
+    """The results of the measurements so far; `runs` has the runs of each way."""
     found = {"config": config, "tokens_a_step": tokens, "ways": {}, "versions": {}}
     flops = None
     for name, results in runs.items():
@@ -62,7 +63,7 @@ def summary(config, tokens, runs):
         bad = [run for run in results if "error" in run]
         for run in good:
             found["versions"].update(run.get("versions", {}))
-        # A later round that fails spoils a way, one that only takes too long doesn't.
+        # A failure in a later round discards a way. A time-out in a later round doesn't.
         if not good or not all(run["late"] for run in bad):
             found["ways"][name] = bad[-1] if bad else {"error": "no time left", "late": True}
             continue
@@ -146,7 +147,7 @@ def main():
     parser.add_argument("--format", choices=["text", "json"], default="text")
     parser.add_argument("--out", type=pathlib.Path, help="what is known after each measurement")
     arguments = parser.parse_args()
-    # Processes in sessions of their own don't end with this one unless it ends them.
+    # Processes in their own sessions outlive this one unless it ends them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     found = compare(arguments)
     print(json.dumps(found) if arguments.format == "json" else text_of(found))

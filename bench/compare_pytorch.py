@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same GPT-2 training step in Trident and in PyTorch, side by side on this machine.
+"""Compares the same GPT-2 training step in Trident and in PyTorch on this machine.
 
     $(scripts/peers_python) bench/compare_pytorch.py [--layouts one,data,tensor,pipeline]
         [--dtypes fp32,bf16] [--compile] [--rounds N] [--steps N] [--threads N]
@@ -8,8 +8,8 @@ One step is forward, backward and AdamW on random tokens: micro-batch 4 x sequen
 in a pipeline 8 micro-batches of 2 x 256 by 1F1B over 7 + 5 layers (--layers). "one" is one rank with
 all threads, the others two ranks with half of them each; PyTorch's side is bench/pytorch_step.py.
 Trident also runs the same global batch with one rank: "ranks / threads" is the parallel layout's
-speed over that, and in a pipeline over what the bubble leaves of it (the bubble of the schedule's
-list, replayed with the CPU time of its actions). bf16 keeps fp32 masters; PyTorch does it with fp32
+speed over that, in a pipeline over that times the share outside the bubble (the bubble of the
+schedule's list, replayed with the CPU time of its actions). bf16 keeps fp32 masters; PyTorch does it with fp32
 copies and by autocast.
 
 Every measurement is a process (or one per rank) of its own, the programs take turns, and each
@@ -28,7 +28,7 @@ import sys
 from side_by_side import CONFIG, PROGRAM, ROOT, THREADS, machine, run_ranks, step_command
 
 RANKS = 2
-# Micro-batch, micro-batches of a rank, settings of Trident.
+# The micro-batch, the micro-batches of a rank, and the settings of Trident.
 LAYOUTS = {
     "one": (4, 1, {}),
     "data": (4, 1, {"parallel.data_parallel_size": RANKS}),

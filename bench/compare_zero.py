@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ZeRO's stages in Trident and in DeepSpeed, side by side on this machine.
+"""Compares ZeRO's stages in Trident and in DeepSpeed on this machine.
 
     $(scripts/peers_python) bench/compare_zero.py [--config FILE] [--dtype fp32] [--stages 0,1,2,3]
         [--micro-batch N] [--micro-batches N] [--sequence N] [--rounds N] [--steps N] [--alone]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Instructions of a small training step on the AVX2 path, counted by callgrind.
+"""Counts the instructions of a small training step on the AVX2 path with callgrind.
 
     python bench/count_instructions.py [--update]
 
 Valgrind hides AVX-512, so every machine takes the same path and repeats the figure whatever its
-load; only another compiler, library or change of ours moves it. The figure is the difference
-between a run of three steps and one of one step, halved: no start, no first step (plans of products,
-pages). `--update` keeps the figures in bench/instructions.json, else they are printed beside those
-kept there. The step is small (2 layers of width 128, 256 tokens) because valgrind emulates every
+load. Only another compiler, library or change of ours moves it. The figure is half the difference
+between a run of three steps and a run of one step, so it excludes the start and the first step (plans
+of products, pages). `--update` stores the figures in bench/instructions.json; otherwise they are
+printed with the stored ones. The step is small (2 layers of width 128, 256 tokens) because valgrind emulates every
 fused multiply-add in software. Takes minutes.
 """
 
@@ -43,7 +43,7 @@ def count(program, dtype, steps):
     functions = {}
     for line in table.splitlines():
         if match := re.match(r"\s*([\d,]+) \([ \d.]+%\)\s+(?:\S+?:)?(.+?)$", line):
-            # Generated code has an address only, another in each run.
+            # Generated code has no name but an address, which differs in each run.
             name = "oneDNN's generated code" if "[???]" in match.group(2) else match.group(2)
             functions[name] = functions.get(name, 0) + int(match.group(1).replace(",", ""))
     return functions

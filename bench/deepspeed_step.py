@@ -2,9 +2,9 @@
 """One data-parallel rank of a GPT-2 in DeepSpeed on CPUs (gloo), for bench/compare_zero.py and
 tests/peers/zero_peer.py, which start one process a rank.
 
-Trains the model of bench/pytorch_step.py with ZeRO --stage: from the weights and over the batches
-that --given holds (weights.safetensors as in a Hugging Face directory, batches.safetensors with
-"inputs" and "labels" (steps, global batch, s)), or, to be timed, from random ones. Prints {"losses"
+Trains the model of bench/pytorch_step.py with ZeRO --stage, from the weights and batches in --given
+(weights.safetensors as in a Hugging Face directory, batches.safetensors with "inputs" and "labels"
+(steps, global batch, s)), or from random ones for timing. Prints {"losses"
 (means over the global batch), "milliseconds" (median after --warmup), "peak_rss_bytes"}.
 """
 
@@ -115,7 +115,7 @@ def main():
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"losses": losses, "peak_rss_bytes": peak,
                       "milliseconds": statistics.median(times[arguments.warmup:])}), flush=True)
-    # Ending as usual, now and then one of its threads ends the process by std::terminate.
+    # With a usual end, one of its threads sometimes ends the process by std::terminate.
     dist.barrier()
     os._exit(0)
 

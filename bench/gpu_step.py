@@ -79,8 +79,8 @@ class Llama(nn.Module):
 
 
 def fused_attention(device):
-    """The kinds of fused attention that PyTorch may take, and the context that says so: on Hopper
-    and later cuDNN's first, which PyTorch itself prefers in some versions only."""
+    """The kinds of fused attention that PyTorch may take, and the context that allows them. On Hopper
+    and later cuDNN's comes first, which only some versions of PyTorch prefer themselves."""
     try:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         kinds = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION,
@@ -118,7 +118,7 @@ def make_model(sizes, kind):
 
 
 def make_step(model, masters, config, arguments):
-    """A function that takes a step, and gives its milliseconds and its last micro-batch's loss."""
+    """Returns a function that runs a step and returns its milliseconds and its last micro-batch's loss."""
     batch, count = config["batch"]["micro_batch_size"], config["batch"]["global_batch_size"]
     sequence, vocabulary = config["data"]["sequence_length"], config["model"]["vocab_size"]
     weights = list(model.parameters())
@@ -180,7 +180,7 @@ def main():
     arguments = parsed()
     config = json.loads(arguments.config.read_text())
     sizes = config["model"]
-    # Both pad the table for the products.
+    # Both programs pad the table for the products.
     sizes["vocab_size"] = (sizes["vocab_size"] + 127) // 128 * 128
     torch.manual_seed(1)
     torch.set_float32_matmul_precision("high")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How the cost of a step grows with sequence, layers and vocabulary.
+"""Measures how the cost of a step grows with sequence, layers and vocabulary.
 
     python bench/growth.py [--axes sequence,layers,vocabulary] [--tokens N] [--rounds N]
 

@@ -1,13 +1,14 @@
-// Every kernel of the contract at the sizes of GPT-2 124M, beside what this machine can do.
+// Times every kernel of the contract at the sizes of GPT-2 124M, and compares it with the limits of
+// this machine.
 //
 //   kernels_bench [--device=cuda] [--benchmark_filter=REGEX] [Google Benchmark's other options]
 //
-// On a GPU with 32 times the tokens, ten runs after each other by the device's own clock.
-// FLOP/s and B/s count what the operation needs: each operand read or written once, attention's
-// causal half alone. of_limit is the time that the measured limits leave no way around (its FLOPs
-// at the rate of a matrix product of its dtype, or its bytes at the rate at which 256 MiB, on a GPU
-// 1 GiB, are copied or changed in place, whichever is longer) over the time it took; above 1 where
-// operands stay in the caches.
+// On a GPU each case has 32 times the tokens, and the device's clock times ten consecutive runs.
+// FLOP/s and B/s count the operation's minimum: each operand is read or written once, and attention
+// counts its causal half alone. of_limit is the shortest possible time over the measured time. The
+// shortest possible time is the longer of two: the FLOPs at the rate of a matrix product of this
+// dtype, and the bytes at the rate at which 256 MiB, on a GPU 1 GiB, are copied or changed in
+// place. It exceeds 1 if operands stay in the caches.
 #include "bench/kernels_bench.h"
 
 #include <benchmark/benchmark.h>
@@ -42,7 +43,7 @@ struct Limits {
   double flops, bytes;  // a second
 };
 
-// Measured once a process.
+// The limits are measured once a process.
 const Limits& limits_of(DType dtype, int threads) {
   static std::map<std::pair<DType, int>, Limits> known;
   const auto [found, missing] = known.try_emplace({dtype, threads});
@@ -70,7 +71,7 @@ const Limits& limits_of(DType dtype, int threads) {
 
 void run_case(benchmark::State& state, const Make& make, DType dtype, int threads) {
   const Limits& limits = limits_of(dtype, threads);
-  // On a GPU one for all cases: it keeps libraries' handles and plans.
+  // On a GPU all cases share one, which keeps libraries' handles and plans.
   static std::unique_ptr<Bench> kept;
   if (!on_gpu() || kept == nullptr) kept = std::make_unique<Bench>(threads);
   Bench& bench = *kept;
@@ -80,7 +81,7 @@ void run_case(benchmark::State& state, const Make& make, DType dtype, int thread
   const int repeats = on_gpu() ? 10 : 1;
   for (auto _ : state) {
     ClockReading begin, end;
-    // Ahead of the clock, so that the queue is never empty behind it.
+    // Two calls run ahead of the clock, so that the queue is never empty after it starts.
     for (int i = 0; on_gpu() && i < 2; ++i) work.run();
     bench.context.mark(begin);
     for (int i = 0; i < repeats; ++i) work.run();
@@ -99,7 +100,7 @@ void run_case(benchmark::State& state, const Make& make, DType dtype, int thread
   rate("of_limit", std::max(work.flops / limits.flops, work.bytes / limits.bytes));
 }
 
-// A case that fails is named, and the others go on.
+// A failing case is reported, and the others still run.
 void measure(benchmark::State& state, const Make& make, DType dtype, int threads) {
   try {
     run_case(state, make, dtype, threads);

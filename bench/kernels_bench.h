@@ -1,4 +1,4 @@
-// What the cases of kernels_bench are made with.
+// The helpers of the cases of kernels_bench.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace trident {
 
-// Of the command line, set before any case is added.
+// The device of the command line, which is set before any case is added.
 extern std::unique_ptr<Device> bench_device;
 extern std::int64_t tokens;
 bool on_gpu();
@@ -20,7 +20,7 @@ inline constexpr std::int64_t hidden = 768, mlp = 3072, vocabulary = 50304, head
                               sequence = 256, head_dim = 64;
 
 struct Bench {
-  // On a GPU as it trains where nothing else is asked for.
+  // On a GPU it uses the kernel options of training unless others are requested.
   explicit Bench(int threads)
       : context(*bench_device, threads,
                 {.deterministic = bench_device->kind() != DeviceKind::cuda}) {}
@@ -70,7 +70,7 @@ enum class Types { both, f32 };
 
 void add_case(const std::string& name, Types types, const Make& make);
 
-// Cases of a family. A linear layer goes from k to n columns.
+// Adds the cases of a family. A linear layer goes from k to n columns.
 void add_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
 void add_fused_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
 void add_attention(const AttentionShape& shape, float probability);

@@ -5,7 +5,7 @@ by the ledgers of runs, and by the system.
     $(scripts/peers_python) bench/memory.py [--program build/release/trident] [--out docs]
 
 Every row is a run of `trident bench step` (two warm-up steps and one more) and `trident plan` with
-the same settings. Figures of memory don't depend on the machine, but for the last table's.
+the same settings. Figures of memory don't depend on the machine, except for the last table.
 """
 
 import argparse
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- written by bench/memory.py -->", "<!-- end -->"
 
 
 class Measured:
-    """A run's ledger beside its plan."""
+    """A run's ledger and its plan."""
 
     def __init__(self, program, settings):
         self.run = run(step_command(program, CONFIG, 1, settings))
@@ -160,7 +160,7 @@ def draw(bars, path):
     axes.set_xlabel("data-parallel ranks; bars: ZeRO stages 0 to 3")
     axes.set_ylabel("bytes a parameter, by the ledger")
     axes.spines[["top", "right"]].set_visible(False)
-    # Above the bars, not on them.
+    # The legend goes above the bars.
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})

@@ -17,7 +17,7 @@ int main(int count, char** arguments) {
     if (rank == 0) std::fprintf(stderr, "usage: mpi_all_reduce BYTES, at least 4\n");
     MPI_Abort(MPI_COMM_WORLD, 2);
   }
-  // Repeats and calls as `trident bench collectives` has them.
+  // The numbers of repeats and calls are those of `trident bench collectives`.
   const bool small = bytes < (1 << 20);
   const int repeats = small ? 50 : 7, calls = small ? 20 : 1;
   std::vector<float> values(static_cast<std::size_t>(bytes) / sizeof(float));

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Loss and memory of the optimizers on real text: the quickstart's GPT on the King James Bible.
+"""Compares loss and memory of the optimizers on real text: the quickstart's GPT on the King James Bible.
 
     $(scripts/peers_python) bench/optimizers.py [--iterations N] [--layers N] [--hidden N]
 

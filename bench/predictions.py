@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How well `simulate` tells what this machine takes: three models in some layouts each.
+"""Compares the predictions of `simulate` with this machine: three models in several layouts each.
 
     python3 bench/predictions.py build/release/trident --out /tmp/predictions --rounds 6
 
 In each round every model's kernels are measured and its layouts run (`sweep --measure`). Constants are
-fitted to the first model; the others are judged with these. Half an hour on two cores, with nothing
-beside it; started again it goes on. Ends with a table in Markdown.
+fitted to the first model and judged on the others. It takes half an hour on two otherwise idle cores;
+started again, it resumes. Ends with a table in Markdown.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Bench:
             print(f"round {done} of {self.rounds}", flush=True)
 
     def judge(self):
-        """By model: the sweep with constants as they are measured, and with those fitted to the
-        first."""
+        """For each model: the sweep with measured constants, and with the constants fitted to the
+        first model."""
         results, efficiency = {}, None
         for name in MODELS:
             machine = json.loads((self.folder / f"{name}_machine.json").read_text())

@@ -27,7 +27,7 @@ void add_linear(std::int64_t rows, std::int64_t k, std::int64_t n) {
   });
 }
 
-// What goes along with a product, in one pass where the backend can.
+// Operations fused with a product, in one pass where the backend has one.
 void add_fused_linear(std::int64_t rows, std::int64_t k, std::int64_t n) {
   const std::string size = std::to_string(rows) + "x" + std::to_string(k) + "x" + std::to_string(n);
   const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(k * n);
@@ -77,7 +77,7 @@ void add_attention(const AttentionShape& shape, float probability) {
   const std::string size = std::to_string(shape.batch) + "x" + std::to_string(shape.sequence) +
                            "x" + std::to_string(shape.heads) + "x" +
                            std::to_string(shape.head_dim) + (probability > 0 ? "/dropout" : "");
-  // One product of queries and keys, over the pairs that see each other.
+  // The FLOPs of one product of queries and keys, over the pairs that see each other.
   const double product = 2 * d(shape.batch * shape.heads * shape.head_dim) * d(shape.sequence) *
                          d(shape.sequence + 1) / 2;
   for (const bool backward : {false, true}) {

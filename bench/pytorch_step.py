@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One rank of PyTorch's side of bench/compare_pytorch.py; started by it, one process a rank.
 
-Layouts are PyTorch's own ways: DistributedDataParallel, DTensor tensor parallelism (column- and
+Layouts use PyTorch's own modules: DistributedDataParallel, DTensor tensor parallelism (column- and
 row-split linear layers, split vocabulary, parallel loss) and torch.distributed.pipelining's 1F1B,
 all over gloo. bf16 is a bf16 model with fp32 copies for the optimizer, or autocast. Prints
 {"milliseconds", "peak_rss_bytes"}, of rank 0's median step.
@@ -76,7 +76,7 @@ def loss_of(logits, labels):
 
 
 def split_tensors(model):
-    """Megatron's splits by DTensor; returns what makes the loss's context."""
+    """Applies Megatron's splits by DTensor; returns the function that makes the loss's context."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, loss_parallel,
@@ -92,7 +92,7 @@ def split_tensors(model):
 
 
 def make_optimizer(tensors):
-    # DTensors and plain tensors can't be in one group of the fused optimizer.
+    # The fused optimizer can't mix DTensors and plain tensors in one group.
     split = [t for t in tensors if hasattr(t, "placements")]
     whole = [t for t in tensors if not hasattr(t, "placements")]
     return torch.optim.AdamW([{"params": g} for g in (split, whole) if g], lr=1e-4,

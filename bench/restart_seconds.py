@@ -5,8 +5,8 @@
         [--sequence N] [--local] [--to FOLDER]
 
 Data-parallel ranks of one thread, ZeRO 1, save after every iteration; one rank is killed in the
-midst of an iteration. --local keeps the checkpoints on the node (checkpoint.local) as well. The back-off
-is launch's own of one second. Medians over the rounds.
+middle of an iteration. --local keeps the checkpoints on the node (checkpoint.local) as well. The back-off
+is launch's default of one second. Figures are medians over the rounds.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def descendants(pid):
 
 
 def ranks_of(pid):
-    """The processes below launch that train."""
+    """The processes under launch that train."""
     found = []
     for one in descendants(pid):
         words = pathlib.Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
@@ -105,11 +105,11 @@ def restart(arguments, ranks, transport):
             time.sleep(0.2)
             killed, before = time.monotonic(), last_iteration(folder)
             os.kill(ranks_of(child.pid)[-1], signal.SIGKILL)
-            first = wait(lambda: said("going on from") and last_iteration(folder) > before)
+            first = wait(lambda: said("resuming from") and last_iteration(folder) > before)
             known, again = said("again in")[0], said("start 2")[0]
-            went_on, line = said("going on from")
+            went_on, line = said("resuming from")
             reading = float(re.search(r"read in ([\d.]+) s", line)[1])
-            # Written down within a moment of its end.
+            # Leaves `trident launch` a moment to record the end.
             child.send_signal(signal.SIGTERM)
             child.send_signal(signal.SIGTERM)
             time.sleep(1.5)

@@ -1,4 +1,4 @@
-// Cases of kernels_bench: what goes along rows, and single elements.
+// Cases of kernels_bench: operations along rows, and on single elements.
 #include "bench/kernels_bench.h"
 
 namespace trident {
@@ -129,7 +129,7 @@ void add_cross_entropy() {
   add("statistics", 1, [](Context& context, S s, T logits, T labels, T maximum, T statistics) {
     cross_entropy_statistics(context, s, logits, labels, maximum, statistics);
   });
-  // In place: scaled by 1, the logits soon hold probabilities, which cost the same.
+  // The kernel runs in place. Scaled by 1, the logits soon hold probabilities, which cost the same.
   add("gradient", 2, [](Context& context, S s, T logits, T labels, T maximum, T statistics) {
     cross_entropy_gradient(context, s, logits, labels, maximum, statistics, 1.0f);
   });
@@ -196,7 +196,7 @@ void add_elementwise() {
   }
 }
 
-// 16 Mi parameters, on a GPU 64 Mi: far beyond the caches.
+// 16 Mi parameters, on a GPU 64 Mi, far exceed the caches.
 void add_optimizers() {
   const std::int64_t n = (on_gpu() ? 64 : 16) << 20;
   for (const bool copies : {false, true}) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the table of docs/schedule_search.md: what `auto` finds for the pipelines of table 5 of Qi
-et al. 2023 (arXiv 2401.10241), beside the paper's rates and the lower bounds.
+"""Prints the table of docs/schedule_search.md: the schedules that `auto` finds for the pipelines
+of table 5 of Qi et al. 2023 (arXiv 2401.10241), with the paper's rates and the lower bounds.
 
     python3 bench/schedule_search.py [--program build/release/trident] [--time-limit S]
 """

@@ -4,9 +4,9 @@ by simulation and measured.
 
     python3 bench/schedules.py [--program build/release/trident] [--times F=5,B=5,W=5] [--docs docs]
 
-p in 2, 4, 8 and m in p, 2p, 4p, 8p. Measured: `trident schedule --measure`, in-process ranks whose
-stages sleep, so that it needs no cores (a quiet machine all the same). The first row is one rank
-with the work of all.
+p is 2, 4, 8 and m is p, 2p, 4p, 8p. The measurement is `trident schedule --measure`: in-process ranks
+whose stages sleep, so that it needs no cores, but still a quiet machine. The first row is one rank
+that does all the work.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def report(program, kind, p, m, times):
                           str(m), "--times", times, "--measure", "--format", "json"],
                          capture_output=True, text=True)
     if run.returncode == 2:
-        return None  # not with these sizes
+        return None  # the schedule doesn't have these sizes
     run.check_returncode()
     return json.loads(run.stdout)
 
@@ -38,7 +38,7 @@ def apart(r):
 
 
 def quiet_report(program, kind, p, m, times):
-    """The shortest of up to three measurements: again where the machine was visibly disturbed."""
+    """The shortest of up to three measurements; it repeats one if the machine was visibly disturbed."""
     best = report(program, kind, p, m, times)
     for _ in range(2):
         if best is None or apart(best) < 0.015:
@@ -73,7 +73,8 @@ def plot(groups):
                      f'<text x="{x + 18}" y="19">{name}</text>')
         x += 110
     for title, bars in groups:
-        # Naive, with one rank at work at a time, would flatten all others: its bars are cut off.
+        # The naive schedule, with one rank at work at a time, would flatten all others, so its bars
+        # are cut off.
         shown = [v for kind, r in bars if r and kind != "naive"
                  for v in (r["analytic"]["bubble_ratio"], r["simulated"]["bubble_ratio"],
                            r["measured"]["bubble_ratio"]) if v is not None]
@@ -128,7 +129,7 @@ def main():
     lines, groups, worst = [], [], (0.0, "naive", 2, 2)
     for p in (2, 4, 8):
         for m in (p, 2 * p, 4 * p, 8 * p):
-            # One rank with all the work: p times the share, no neighbour, no bubble.
+            # One rank does all the work: p times the share, without neighbours or a bubble.
             single = report(program, "gpipe", 1, m, scaled(options.times, p))
             lines.append(row("one rank", 1, m, single))
             bars = [("one rank", single)]

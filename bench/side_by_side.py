@@ -1,4 +1,4 @@
-"""What the comparisons share: the machine's name, runs of a command, and `trident bench step`."""
+"""Helpers of the comparisons: the machine's name, runs of a command, and `trident bench step`."""
 
 import concurrent.futures
 import json
@@ -36,7 +36,7 @@ def document(text):
 
 
 def run_ranks(command, ranks, limit=None, **environment):
-    """Runs `command` once for each rank, with what torch.distributed wants to know.
+    """Runs `command` once for each rank, with torch.distributed's environment variables.
 
     Returns the ranks' documents, or the last line of the first error as a string.
     """
@@ -45,12 +45,12 @@ def run_ranks(command, ranks, limit=None, **environment):
         port = s.getsockname()[1]
     base = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(port), **{k: str(v) for k, v in environment.items()}}
-    base.pop("OPENBLAS_CORETYPE", None)  # a baseline chooses for itself
+    base.pop("OPENBLAS_CORETYPE", None)  # a baseline makes its own choice
     children = [subprocess.Popen([str(c) for c in command], cwd=ROOT, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  env={**base, "RANK": str(rank),
                                       "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
-    problems = []  # in the order in which they came; what is stopped after the first adds more
+    problems = []  # in order of time; ranks stopped after the first problem add more
 
     def ended(child):  # all ranks are read at once, so that none waits to write
         try:

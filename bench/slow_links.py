@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A pipeline whose stages sum their gradients over slow links: beside backward, and after it.
+"""Times a pipeline whose stages sum their gradients over slow links: during backward, and after it.
 
     bench/slow_links.py [--program P] [--stages N] [--rate MBIT] [--rounds N] [--other P]
 
-Data 2 × pipeline N (4), each rank on a host of its own: network namespaces that a bridge joins, whose
-links a token bucket holds at a rate (80 Mbit/s). Takes root. Runs of overlap_comm true and false in
-turns, medians of their steps; "one stage's sums" is what the largest stage's gradients take on its
-link. --other is a program to compare with, another build say. Namespaces are named by this process's
-id and always removed.
+Trains data 2 × pipeline N (4) with each rank on a host of its own. The hosts are network namespaces
+joined by a bridge; a token bucket holds their links at a rate (80 Mbit/s). Needs root. Runs with
+overlap_comm true and false take turns, and the figures are medians of their steps. "one stage's sums"
+is the time of the largest stage's gradients on its link. --other is a program to compare with, for
+example another build. Namespaces are named by this process's id and always removed.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def run(*command, **options):
 
 
 class Hosts:
-    """Namespaces, each with one link of so many Mbit/s to the bridge in the first."""
+    """Namespaces, each with one link of the given Mbit/s to the bridge in the first one."""
 
     def __init__(self, count, rate):
         self.names = [f"tl{os.getpid()}-{i}" for i in range(count)]
@@ -57,7 +57,7 @@ class Hosts:
 
 
 def train(program, folder, hosts, shell, overrides):
-    """Milliseconds of each iteration but the first."""
+    """The milliseconds of each iteration except the first."""
     ranks = len(hosts.names)
     command = ["ip", "netns", "exec", hosts.names[0], "unshare", "--uts", "sh", "-c",
                'hostname "$0"; exec "$@"', hosts.names[0], "mpirun", "--oversubscribe", "--bind-to",

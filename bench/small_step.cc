@@ -1,4 +1,4 @@
-// Training steps of a small GPT-2 in one thread and nothing else, for count_instructions.py.
+// Runs only training steps of a small GPT-2, in one thread, for count_instructions.py.
 //
 //   small_step fp32|bf16 STEPS
 #include <cstdio>

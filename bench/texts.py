@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Texts beside the packages that others use: tokenizing, starting, generating.
+"""Compares work on texts with other packages: tokenizing, starting, generating.
 
     $(scripts/peers_python --llama-cpp) bench/texts.py [tokenize] [vocabulary] [start] [generate] [--program P] [--gigabytes 5]
 
-- tokenize: documents in a .jsonl to tokens on the disk, beside the `tokenizers` package, which
-  reads, parses and encodes the same file with as many threads. Ours is what a first start of a run
-  takes longer than the next one.
-- vocabulary: a byte-level BPE tokenizer of 30,000 entries from a text file, beside
-  ByteLevelBPETokenizer.train of `tokenizers` with as many threads; seconds of the whole and the
-  most memory. Both give the same file.
-- start: a text of some gigabytes, which was made before: from the command to the first iteration's
-  end, beside the same run on a small text; and the most memory of the run that tokenizes it.
-- generate: GPT-2 124M with drawn weights, tokens a second after the first, beside transformers and,
-  where llama-cpp-python is installed, llama.cpp with the same weights in F32.
-Medians of alternating runs. Prints a table for each.
+- tokenize: documents in a .jsonl to tokens on the disk, compared with the `tokenizers` package, which
+  reads, parses and encodes the same file with the same number of threads. Our time is the difference
+  between the first start of a run and the next one.
+- vocabulary: a byte-level BPE tokenizer of 30,000 entries from a text file, compared with
+  ByteLevelBPETokenizer.train of `tokenizers` with the same number of threads: total seconds and peak
+  memory. Both give the same file.
+- start: a text of some gigabytes that was tokenized before: from the command to the end of the first
+  iteration, compared with the same run on a small text; and the peak memory of the run that
+  tokenizes it.
+- generate: GPT-2 124M with drawn weights, tokens a second after the first, compared with transformers
+  and, if llama-cpp-python is installed, llama.cpp with the same weights in F32.
+Figures are medians of alternating runs. Prints a table for each.
 """
 
 import argparse
@@ -34,7 +35,7 @@ RUNS = 3
 
 
 def documents(kind, megabytes):
-    """Texts of a kind, again and again in another order, of so many megabytes together."""
+    """Texts of a kind, repeated in other orders, with the given megabytes in total."""
     if kind == "code":
         paths = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))
     elif kind == "languages":
@@ -121,7 +122,7 @@ def tokenize(program, folder):
         megabytes = data.stat().st_size / 1e6
         for name, path in made.items():
             if name == "Unigram" and kind == "languages":
-                continue  # one unknown token after the other
+                continue  # its texts would be unknown tokens
             ours, theirs = [], []
             for _ in range(RUNS):
                 clear(folder)
@@ -143,7 +144,7 @@ tokenizer.save(sys.argv[2])
 
 
 def measured(command):
-    """Seconds, and MiB at most."""
+    """Returns the seconds and the peak MiB."""
     begin = time.perf_counter()
     process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL,
                                env=os.environ | {"RAYON_NUM_THREADS": str(THREADS)})
@@ -159,7 +160,7 @@ def vocabulary(program, folder):
                         ("sources", [*ROOT.glob("*/*/*.cc"), *packages.glob("*.py")]),
                         ("all of Python", packages.rglob("*.py"))):
         text, ours, theirs = folder / "text.txt", folder / "ours.json", folder / "theirs.json"
-        with text.open("w") as file:  # this process stays small: its peak would count as its children's
+        with text.open("w") as file:  # this process stays small, as its peak would count as its children's
             for path in sorted(paths):
                 file.write(path.read_text(encoding="utf-8", errors="ignore") + "\n")
         own, other = [], []
@@ -180,7 +181,7 @@ def start(program, folder, gigabytes):
     with large.open("w") as file:
         for i in range(int(gigabytes * 1e9 / len(block.encode()))):
             file.write(f"{i}\n{block}\n")
-    time.sleep(4)  # what has changed a moment ago is read again at each start
+    time.sleep(4)  # a file that changed a moment ago is read again at each start
     (folder / "c.json").write_text(json.dumps(config(large, tokenizer)))
     begin = time.perf_counter()
     process = subprocess.Popen([program, "train", "c.json"], cwd=folder, stdout=subprocess.DEVNULL,
@@ -214,7 +215,7 @@ print(seconds(201) - seconds(1))
 """
 
 
-# Its cache of keys and values in F32 as well.
+# The cache of keys and values is F32 as well.
 LLAMA_CPP = """
 import sys, time, llama_cpp
 model = llama_cpp.Llama(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), type_k=0, type_v=0,

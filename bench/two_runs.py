@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What two programs on one machine cost each other: two runs, or an evaluation beside a run.
+"""Measures how much two programs on one machine slow each other down: two runs, or an evaluation
+and a run.
 
     python bench/two_runs.py [--cases small,ranks,...] [--rounds N] [--against PROGRAM]
         [--environments "GOMP_SPINCOUNT=0 OMP_WAIT_POLICY=passive"]
 
-Each round takes a case alone and then beside another, which is started again as often as it ends
-before; programs and environments take turns in it. Printed are medians of seconds alone, of CPU
-seconds, and of the ratios of the round: beside another over alone, and alone over alone by the first
-way. Two that share the cores fairly take 2 times as long.
+Each round runs a case alone, and then together with another program, which is restarted whenever it
+ends earlier; programs and environments take turns. Prints medians of the seconds alone, of the CPU
+seconds, and of the ratios of a round: together over alone, and alone over alone with the first program
+and environment. Two programs that share the cores fairly take 2 times as long.
 
-A run's time is that of its iterations but the first fifth, as it reports them; an evaluation's is
-the process's. Anything else that runs spoils the figures: use a quiet machine.
+A run's time is the reported time of its iterations without the first fifth. An evaluation's time is
+that of its process. Other programs would spoil the figures: use a quiet machine.
 """
 
 import argparse
@@ -71,7 +72,7 @@ class Bench:
         return [*(["mpirun", "-n", ranks] if ranks else []), self.program, "train", path]
 
     def run(self, case, name, over=None):
-        """Seconds; of one that is ended by `over` nothing."""
+        """Returns the seconds, or None if `over` ended the run."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             run = pathlib.Path(scratch) / name
             begin = time.monotonic()
@@ -92,7 +93,7 @@ class Bench:
             return sum(line["iteration_time_ms"] for line in lines[len(lines) // 5:]) / 1000
 
     def beside(self, case, other):
-        """Seconds of `case` while `other` runs, again and again."""
+        """The seconds of `case` while `other` runs repeatedly."""
         over = threading.Event()
 
         def keep_running():

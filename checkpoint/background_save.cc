@@ -85,7 +85,7 @@ std::string BackgroundSave::result() {
   return std::move(failure_);
 }
 
-void BackgroundSave::told(bool& event) {
+void BackgroundSave::signal(bool& event) {
   const std::lock_guard lock(mutex_);
   event = true;
   changed_.notify_all();
@@ -104,7 +104,7 @@ void BackgroundSave::fill(Context& context) {
     }
     bytes_ += static_cast<std::int64_t>(staged_.back().bytes.capacity());
   }
-  if (list_.portions().next_bytes() == 0) told(copied_);
+  if (list_.portions().next_bytes() == 0) signal(copied_);
 }
 
 void BackgroundSave::give(Context& context, const PortionSink& sink) {
@@ -120,7 +120,7 @@ void BackgroundSave::run() {
   try {
     if (limits_.apart) lower_priority(limits_.niceness, limits_.io);
     std::optional<Context> context;
-    std::string problem;  // of this rank's copies, which the others learn from `write`
+    std::string problem;  // of this rank's copies; `write` reports it to the other ranks
     try {
       fill(context.emplace(device_, 1));
     } catch (const std::exception& error) {
@@ -136,8 +136,8 @@ void BackgroundSave::run() {
   }
   for (Portion& portion : staged_) staging_.keep(std::move(portion.bytes));
   staged_.clear();
-  told(copied_);
-  told(done_);
+  signal(copied_);
+  signal(done_);
 }
 
 }  // namespace trident

@@ -1,9 +1,12 @@
-// A checkpoint that is written while training goes on, by a thread of its own.
+// A checkpoint that a separate thread writes while training continues.
 //
-// The thread first copies as much of the state as its limit allows, beside the next forward passes,
-// which don't change it; then it lowers its priority and writes, copying the rest as memory comes
-// free. Before the state changes, training waits until the last copy is made. Where what is saved
-// are copies already (device_copies.h), it waits for nothing.
+// The thread first copies as much of the state as its limit allows. It does so during the next
+// forward passes, which don't change the state. Then it lowers its priority and writes, and copies
+// the rest as memory becomes free. Training waits before it changes the state until the last copy
+// is made. If the state to be saved already consists of copies (device_copies.h), training doesn't
+// wait.
+//
+// Each rank has one BackgroundSave at a time and calls it from its training thread.
 #pragma once
 
 #include <condition_variable>
@@ -25,33 +28,33 @@
 
 namespace trident {
 
-// What a save beside training may take.
+// The resources that a save may use while training continues.
 struct BackgroundLimits {
-  std::int64_t staging = 0;  // bytes of copies at once; one portion at least is always there
-  bool apart = false;        // nobody changes what is saved: training needn't wait for copies of it
+  std::int64_t staging = 0;  // bytes of copies at once; at least one portion is always held
+  bool apart = false;  // training doesn't change the saved tensors, so it needn't wait for copies
   int niceness = 0;
   IoPriority io = IoPriority::usual;
 };
 
-// How many bytes of copies this rank, or the one of those that share its work which has most to do,
-// makes at once.
+// The bytes of copies that a rank holds at once: the maximum over the ranks that share this rank's
+// work, at most config.staging_limit.
 std::int64_t staged_bytes(const State&, DType weights, const CheckpointConfig&);
 
-// Memory for copies, kept from one save to the next: memory that is new to a process costs as much
-// as the copy.
+// Memory for copies, kept from one save to the next: the first touch of new memory costs as much as
+// the copy. Not thread-safe.
 class Staging {
  public:
-  // What it has is entered into `ledger` (may be null), which outlives it.
+  // Enters its bytes into `ledger` (may be null), which must outlive it.
   explicit Staging(Ledger* ledger = nullptr) : ledger_(ledger) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   ~Staging();
 
-  // `bytes` bytes, kept ones where they fit; of those that don't as many go as must for all to stay
-  // below `limit`.
+  // Returns memory of at least `bytes` bytes, from the kept buffers if one fits. Otherwise it frees
+  // the largest kept buffers until the total stays below `limit`.
   ByteBuffer take(std::int64_t bytes, std::int64_t limit);
   void keep(ByteBuffer memory);
-  // Taken memory of so many bytes is gone.
+  // Must be called if taken memory of `bytes` bytes was freed instead of kept.
   void forget(std::size_t bytes) { count(-static_cast<std::int64_t>(bytes)); }
 
  private:
@@ -64,29 +67,31 @@ class Staging {
 
 class BackgroundSave {
  public:
-  // Why there is no checkpoint, "" where there is (write_checkpoint).
+  // Returns why there is no checkpoint, or "" if it was written (write_checkpoint).
   using Write = std::function<std::string(const EachPortion&)>;
 
-  // Begins. Of a state that is settled on the device. `write` is called once, on the thread, which
-  // alone uses `staging` meanwhile. All outlive it. A copy that fails is a save that fails.
+  // Starts the save. The state must be complete on the device. `write` is called once, on the
+  // thread. Only the thread uses `staging` meanwhile. All arguments must outlive this object. If a
+  // copy fails, the save fails.
   BackgroundSave(Device&, SaveList&, const BackgroundLimits&, Staging& staging, Write write);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
-  ~BackgroundSave();  // waits for its end
+  ~BackgroundSave();  // waits for the thread
 
-  // Whether the state may change as far as this save is concerned; returns when it may.
+  // Whether all copies are made, so that training may change the state. The second function waits
+  // until they are.
   bool copied() const;
   void wait_until_copied();
   bool done() const;
-  // Waits for the end; gives what `write` has given, or throws what it has thrown. Once.
+  // Waits for the end. Returns the result of `write`, or throws its exception. May be called once.
   std::string result();
 
  private:
   void run();
-  // As many more copies as the limit allows.
+  // Makes as many further copies as the limit allows.
   void fill(Context&);
   void give(Context&, const PortionSink&);
-  void told(bool& event);
+  void signal(bool& event);
 
   Device& device_;
   SaveList& list_;
@@ -94,13 +99,13 @@ class BackgroundSave {
   Staging& staging_;
   const Write write_;
   std::deque<Portion> staged_;
-  std::int64_t bytes_ = 0;  // of the memory of all copies
+  std::int64_t bytes_ = 0;  // memory of all copies
   std::string failure_;
   std::exception_ptr error_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool copied_ = false, done_ = false;  // under mutex_
-  std::thread thread_;                  // last: it uses all others
+  bool copied_ = false, done_ = false;  // guarded by mutex_
+  std::thread thread_;                  // last: it uses all other members
 };
 
 }  // namespace trident

@@ -23,10 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "iteration-", kSaving = ".trident-saving-",
-                           kRemoving = ".trident-removing-", kAside = "set-aside-";
+                           kRemoving = ".trident-removing-", kQuarantined = "set-aside-";
 
-// RequestError where it is a link, whose target may be anybody's, or no regular file. Gives its
-// bytes.
+// The bytes of a file. Throws RequestError, with `missing`, if there is none, and if it is a link
+// (whose target may belong to anyone) or no regular file.
 std::uint64_t own_file(const std::string& path, const std::string& missing) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -76,8 +76,8 @@ std::optional<std::int64_t> iteration_of(const std::string& name) {
 }
 
 bool is_checkpoint_name(const std::string& name) {
-  if (!name.starts_with(kAside)) return iteration_of(name).has_value();
-  const std::string rest = name.substr(kAside.size());  // perhaps with a number behind it
+  if (!name.starts_with(kQuarantined)) return iteration_of(name).has_value();
+  const std::string rest = name.substr(kQuarantined.size());  // a number may follow
   return iteration_of(rest).has_value() ||
          iteration_of(rest.substr(0, rest.rfind('-'))).has_value();
 }
@@ -92,12 +92,12 @@ std::string saving_path(const std::string& save, std::int64_t iteration) {
 
 Manifest open_checkpoint(const std::string& folder) {
   const std::string path = (fs::path(folder) / manifest_name).string();
-  struct stat status {};  // where that fails, so does what follows
+  struct stat status {};  // if that fails, the next call fails, too
   const std::string inner = fs::path(path).parent_path().string();
   if (::lstat(inner.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
     throw RequestError(inner + ": is a link");
   }
-  own_file(path, "is missing: there is no whole checkpoint");
+  own_file(path, "is missing: there is no complete checkpoint");
   Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
   for (const auto& [name, file] : manifest.files) check_file(folder, name, file);
   return manifest;
@@ -108,7 +108,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
   std::error_code code, ignored;
   const fs::directory_iterator entries(save, code);
   if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
-    // Not "none": whoever begins anew then would replace what is there.
+    // Don't return an empty list: a run would then start afresh and replace the contents.
     throw RequestError(fmt::format("{}: can't be listed: {}", save, code.message()));
   }
   for (const auto& entry : entries) {
@@ -118,7 +118,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
     found.path = entry.path().string();
     found.iteration = *iteration;
     if (entry.is_symlink(ignored) || !entry.is_directory(ignored)) {
-      found.problem = found.path + ": is no directory of its own";
+      found.problem = found.path + ": is a link or no directory";
       continue;
     }
     try {
@@ -131,10 +131,10 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
     } catch (const ForeignCheckpoint& error) {
       found.problem = error.what();
       found.foreign = true;
-    } catch (const RequestError& error) {  // an Error is of this moment, and no damage
+    } catch (const RequestError& error) {  // an Error may pass; it is no damage
       found.problem = error.what();
     }
-    // One that a run has removed meanwhile isn't damaged.
+    // If a run has removed it meanwhile, it isn't damaged.
     if (!found.problem.empty() && !fs::exists(fs::symlink_status(entry.path(), ignored))) {
       list.pop_back();
     }
@@ -177,9 +177,9 @@ void remove_checkpoint(FileSystem& files, const std::string& save, std::int64_t 
   files.remove(aside);
 }
 
-std::string set_aside(FileSystem& files, const std::string& save, std::int64_t iteration) {
+std::string quarantine(FileSystem& files, const std::string& save, std::int64_t iteration) {
   const std::string name = checkpoint_name(iteration);
-  const std::string first = (fs::path(save) / fmt::format("{}{}", kAside, name)).string();
+  const std::string first = (fs::path(save) / fmt::format("{}{}", kQuarantined, name)).string();
   std::string aside = first;
   for (int i = 2; fs::exists(fs::symlink_status(aside)); ++i)
     aside = fmt::format("{}-{}", first, i);
@@ -188,18 +188,19 @@ std::string set_aside(FileSystem& files, const std::string& save, std::int64_t i
   return aside;
 }
 
-std::vector<std::string> set_aside_in(const std::string& save) {
+std::vector<std::string> quarantined_in(const std::string& save) {
   std::vector<std::string> list;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(save, ignored)) {
-    if (entry.path().filename().string().starts_with(kAside)) list.push_back(entry.path().string());
+    if (entry.path().filename().string().starts_with(kQuarantined))
+      list.push_back(entry.path().string());
   }
   std::ranges::sort(list);
   return list;
 }
 
-std::vector<std::int64_t> superfluous(const std::vector<FoundCheckpoint>& found,
-                                      const Retention& rules) {
+std::vector<std::int64_t> iterations_to_remove(const std::vector<FoundCheckpoint>& found,
+                                               const Retention& rules) {
   if (rules.limit == 0) return {};
   std::set<std::int64_t> stays;
   const std::vector<FoundCheckpoint> newest = newest_first(found);

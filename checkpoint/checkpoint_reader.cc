@@ -19,7 +19,7 @@ std::string file_in(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-constexpr std::size_t kUnshared = 2;  // blocks kept: each rank of a process has as many
+constexpr std::size_t kUnshared = 2;  // blocks kept by a reader; each rank of a process has one
 
 TensorSlice common(const TensorSlice& a, const TensorSlice& b) {
   TensorSlice slice{std::max(a.row, b.row), std::max(a.column, b.column), 0, 0};
@@ -28,8 +28,8 @@ TensorSlice common(const TensorSlice& a, const TensorSlice& b) {
   return slice;
 }
 
-// Elements that follow each other to `line`, `step` bytes apart: the bytes from `done` on, which
-// may begin and end within an element, as blocks do.
+// Copies consecutive elements to `line`, `step` bytes apart. `bytes` are those from byte `done` on.
+// They may begin and end within an element, because blocks do.
 void spread(std::span<const std::byte> bytes, std::uint64_t done, std::size_t element,
             std::byte* line, std::size_t step) {
   const auto put = [&](std::size_t count) {
@@ -75,7 +75,7 @@ std::span<const std::byte> CheckpointReader::at(const std::string& file, std::ui
                                                 std::uint64_t most) {
   const std::uint64_t index = offset / checkpoint_block;
   if (block_ == nullptr || index != index_ || file != file_) {
-    block_ = nullptr;  // its buffer may serve
+    block_ = nullptr;  // frees its buffer for the next block
     block_ = blocks_->block(file, index);
     file_ = file;
     index_ = index;
@@ -87,7 +87,7 @@ std::span<const std::byte> CheckpointReader::at(const std::string& file, std::ui
 const SafetensorsFile& CheckpointReader::tensors_of(const std::string& file) {
   std::unique_ptr<SafetensorsFile>& tensors = files_[file];
   if (tensors != nullptr) return *tensors;
-  // Its header, before anything believes it.
+  // Verify the blocks of the header before it is parsed.
   const std::uint64_t size = manifest().files.at(file).bytes;
   std::uint64_t end = 8;
   for (std::uint64_t offset = 0; offset < std::min(end, size);) {
@@ -167,7 +167,7 @@ void CheckpointReader::read_shard(const SavedTensor& tensor, const SavedShard& s
                                   std::int64_t stride, std::span<std::byte> out) {
   const SafetensorsEntry& entry = entry_of(tensor, shard);
   const std::size_t element = size_of(tensor.dtype);
-  // Lines of the file: rows, or columns where it has the transposed tensor.
+  // Lines of the file: rows, or columns if the file has the transposed tensor.
   const bool turned = shard.transposed;
   const std::int64_t first = turned ? meet.column - shard.slice.column : meet.row - shard.slice.row;
   const std::int64_t inside =
@@ -180,7 +180,7 @@ void CheckpointReader::read_shard(const SavedTensor& tensor, const SavedShard& s
     const std::int64_t column = meet.column - slice.column + (turned ? line : i);
     return &out[static_cast<std::size_t>(row * stride + column) * element];
   };
-  // Whole lines that follow each other in the file and in `out` alike are one.
+  // If complete lines are contiguous both in the file and in `out`, copy them as one line.
   const bool at_once = !turned && length == pitch && length == stride;
   const std::uint64_t begin = tensors_of(shard.file).offset_of(entry);
   for (std::int64_t line = 0; line < (at_once ? 1 : lines); ++line) {
@@ -207,11 +207,11 @@ std::vector<std::string> damages(const std::string& folder, const Manifest& mani
   for (const auto& [name, saved] : manifest.files) {
     try {
       VerifiedFile(file_in(folder, name), saved).verify_all();
-    } catch (const RequestError& error) {  // an Error is of this moment
+    } catch (const RequestError& error) {  // an Error may pass; it is no damage
       list.emplace_back(error.what());
     }
   }
-  // And that the tensors are there as the manifest says.
+  // Check that the tensors are there as the manifest says.
   CheckpointReader reader(folder, manifest);
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!list.empty()) break;

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Calls visit(bytes) for the rows of a tensor, some at a time.
+// Calls visit(bytes) for the rows of a tensor, about a block at a time.
 void each_part(CheckpointReader& reader, const std::string& name,
                const std::function<void(std::span<const std::byte>)>& visit) {
   const SavedTensor& tensor = *reader.find(name);
@@ -54,7 +54,7 @@ std::vector<double> doubles(DType dtype, std::span<const std::byte> bytes) {
   return values;
 }
 
-// "" where they are equal to the bit.
+// "" if they are bitwise identical.
 std::string tensor_difference(CheckpointReader& a, CheckpointReader& b, const std::string& name) {
   const SavedTensor &x = *a.find(name), &y = *b.find(name);
   if (x.shape != y.shape || x.dtype != y.dtype) {

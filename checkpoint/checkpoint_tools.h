@@ -1,5 +1,7 @@
-// What people ask of checkpoints, without ranks: which there are, what is in one, whether it is
-// whole, in what two differ, the weights alone.
+// The operations of `trident checkpoint` and of exports, which need no ranks: find checkpoints,
+// list and verify their contents, compare two of them, copy the weights alone.
+//
+// They never change a checkpoint. Damage is a RequestError that names the file.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +14,32 @@
 
 namespace trident {
 
-// The checkpoint that `path` names: its folder, or the one saved last in a run's folder
-// (logging.dir or checkpoint.save). RequestError where there is none, or where it can't be opened.
+// The checkpoint that `path` names: its own folder, or the checkpoint saved last in a run's folder
+// (logging.dir or checkpoint.save). Throws RequestError if there is none or it can't be opened.
 FoundCheckpoint checkpoint_at(const std::string& path);
-// checkpoint.save of a run, by that or by its logging.dir. RequestError where it holds no
-// checkpoint.
+// The checkpoint.save of a run. `path` is that folder or the run's logging.dir. Throws RequestError
+// if it holds no checkpoint.
 std::string checkpoints_of(const std::string& path);
 
 std::int64_t bytes_of(const Manifest& manifest);
 
-// The CRC-64/XZ of a whole tensor's elements, row by row, whatever pieces it lies in.
-// Where the directory is a checkpoint's folder: reads its weights and compares them with their
-// sums; the rest of it may be gone, and config.json may be somebody's own. RequestError where one
-// is damaged.
+// Verifies the weights in `directory` if it is a checkpoint's folder; otherwise does nothing. Its
+// other files may be missing, and config.json may have been replaced. Throws RequestError if a file
+// of weights is damaged.
 void require_whole_weights(const std::string& directory);
 
+// The CRC-64/XZ of a full tensor's elements, row by row, however it was sharded.
 std::uint64_t tensor_sum(CheckpointReader& reader, const std::string& name);
 
-// A tensor or number that two checkpoints don't have alike.
+// A tensor or number that differs between two checkpoints.
 struct Difference {
   std::string name;
   std::string what;  // "only in the first", "2 of 64 elements, by 0.25 at most", ...
 };
 std::vector<Difference> differences(CheckpointReader& a, CheckpointReader& b);
 
-// Copies a checkpoint's Hugging Face files to `directory`, a part at a time, each block proved, as
-// a whole new set (formats/hugging_face/weights_folder.h).
+// Copies a checkpoint's Hugging Face files to `directory` as a complete new set
+// (formats/hugging_face/weights_folder.h). It copies block by block and verifies each block.
 void export_weights(const FoundCheckpoint& checkpoint, const std::string& directory);
 
 }  // namespace trident

@@ -22,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kWriteSlice = std::size_t{256}
-                                    << 10;  // is read twice while it is in the cache
+                                    << 10;  // is read more than once while it is in the cache
 
-// A file of slices: some consecutive ranks', one after the other.
+// A file of slices of some consecutive ranks, one after the other.
 struct SliceFile {
   std::string name;
   SafetensorsLayout layout;
@@ -56,7 +56,7 @@ class CheckpointWriter {
     if (leads()) attempt([&] { place_.files->remove(place_.saving); });
   }
 
-  // Which ranks share which file of slices.
+  // Chooses which ranks share which file of slices.
   void choose_files() {
     const auto ranks = static_cast<std::int64_t>(slices_.size());
     std::uint64_t bytes = 0;
@@ -143,7 +143,7 @@ class CheckpointWriter {
     place_.files->sync_directory(place_.saving);
     place_.files->rename(place_.saving, place_.folder);
     place_.files->sync_directory(fs::path(place_.folder).parent_path().string());
-    // Where another one was, that is there now.
+    // If rename() swapped it with an older checkpoint, that is there now.
     attempt([&] { place_.files->remove(place_.saving); });
   }
 
@@ -176,7 +176,7 @@ class CheckpointWriter {
       add_slices(manifest, slices_[rank], slice_files_[rank * count / slices_.size()].name);
     }
     const std::string text = manifest_text(manifest);
-    parse_manifest(text, path(manifest_name));  // what can't be read back is no checkpoint
+    parse_manifest(text, path(manifest_name));  // throws if it can't be read back
     return text;
   }
 

@@ -1,6 +1,7 @@
-// Writes a checkpoint, or the weights alone, by all ranks together: rank 0 makes the folder and its
-// files, each rank writes and sums what is its own (save_list.h), and rank 0 adds the manifest and
-// puts the folder into place. Nothing is gathered but the names of slices and the sums of blocks.
+// Writes a checkpoint, or the weights alone. Collective: rank 0 creates the folder and its files,
+// each rank writes and checksums its own elements (save_list.h), and rank 0 adds the manifest and
+// renames the folder to its final name. The ranks exchange only the names of slices and the
+// checksums of blocks.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +18,27 @@
 
 namespace trident {
 
-// What goes into the folder beside the state. Rank 0's counts.
+// The contents of the folder other than the state. Only rank 0's are used.
 struct CheckpointInfo {
-  Manifest manifest;                         // all but tensors and files
-  std::map<std::string, std::string> files;  // contents by name: config.json, a tokenizer's
+  Manifest manifest;                         // all fields but tensors and files
+  std::map<std::string, std::string> files;  // contents by name: config.json, a tokenizer's files
 };
 
 struct CheckpointPlace {
   FileSystem* files = nullptr;
-  std::string folder;                 // where it shall be, whole
-  std::string saving;                 // where it is written; what is there is removed
-  std::int64_t max_writers = 0;       // files of slices, at most; 0: one for each rank
-  std::uint64_t min_slice = 0;        // bytes that such a file has on average, at least
-  std::function<void()> before = {};  // on rank 0, before anything is written; may throw
+  std::string folder;                 // the final path
+  std::string saving;                 // the path while it is written; anything there is removed
+  std::int64_t max_writers = 0;       // most files of slices; 0: one for each rank
+  std::uint64_t min_slice = 0;        // least average bytes of a file of slices
+  std::function<void()> before = {};  // called on rank 0 before anything is written; may throw
 };
 
-// Gives this rank's portions to the sink, one after the other.
+// Passes this rank's portions to the sink, one after the other.
 using EachPortion = std::function<void(const PortionSink&)>;
 
-// Collective over `group`, whose waits should be patient. Gives why the checkpoint could not be
-// written, the same on all ranks, with rank 0's folder removed; "" where it is there. One whose
-// weights are not finite is not written.
+// Collective over `group`, which should be a group without time-out. Returns "" if the checkpoint
+// was written. Otherwise it removes rank 0's folder and returns the reason, the same on all ranks.
+// A checkpoint with weights that are not finite is not written.
 std::string write_checkpoint(Context&, const ProcessGroup& group, const SaveList& list,
                              const CheckpointPlace& place, const CheckpointInfo& info,
                              const EachPortion& each);

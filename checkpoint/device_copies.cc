@@ -16,7 +16,7 @@ bool is_copied(const StateTensor& tensor, DType weights, std::uint64_t min_slice
   return is_saved(tensor, weights) && share_of(tensor, tensor.holder, min_slice).has_value();
 }
 
-// A copy's part of their memory.
+// The bytes that the copy of a tensor takes.
 std::int64_t room_of(const Tensor& tensor) {
   constexpr std::int64_t line = 256;
   return (tensor.bytes() + line - 1) / line * line;
@@ -39,8 +39,8 @@ bool DeviceCopies::take(Context& context, const std::vector<StateTensor*>& copie
     return memory.free >= more + memory.total / 16;
   };
   if (!has_to_spare(bytes)) return false;
-  // Of an allocator of its own: in the blocks that training has free between two iterations they
-  // would stand in the way of the next one.
+  // It has an allocator of its own. If the copies lay in blocks that training has free between two
+  // iterations, they would fragment the memory of the next iteration.
   std::shared_ptr<Storage> memory;
   try {
     memory = std::make_shared<Storage>(std::make_shared<Allocator>(device, context.ledger()),
@@ -48,7 +48,7 @@ bool DeviceCopies::take(Context& context, const std::vector<StateTensor*>& copie
   } catch (const OutOfMemory&) {
     return false;
   }
-  if (!has_to_spare(0)) return false;  // other ranks there have taken memory meanwhile
+  if (!has_to_spare(0)) return false;  // other ranks on the GPU have taken memory meanwhile
   std::size_t offset = 0;
   for (const StateTensor* one : copied) {
     kept_.emplace_back(memory, offset, Shape{one->tensor.numel()}, one->tensor.dtype());

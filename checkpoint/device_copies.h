@@ -1,5 +1,7 @@
-// Copies of a state in the memory of the GPU that holds it: made within milliseconds, so that
-// training goes on at once and whoever saves reads them whenever it comes to it.
+// Copies of a state in the memory of the GPU that holds it. They are made within milliseconds.
+// Training continues at once, and the saving thread reads the copies later.
+//
+// Each rank has its own. Not collective.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +12,23 @@
 
 namespace trident {
 
-// How many bytes DeviceCopies takes on this rank, or on the one of those that share its work which
-// has most to copy.
+// The bytes that DeviceCopies needs: the maximum over the ranks that share this rank's work.
 std::int64_t copied_bytes(const State&, DType weights, std::uint64_t min_slice);
 
 class DeviceCopies {
  public:
-  // Puts copies in the place of the tensors of which this rank writes a part, as SaveList does it.
-  // They hold the state as it is now; the caller waits for the stream before another one reads
-  // them. They are this object's, which uses the memory again and counts it as staging. False, and
-  // the state is as it was: the device is no GPU, or has no memory to spare, which is a sixteenth
-  // of it more than the copies take; then none is kept.
+  // Replaces the tensors of which this rank writes a part (as in SaveList) by copies of their
+  // present values. The caller must wait for the stream before another stream reads them. This
+  // object owns the copies, counts them as staging and reuses their memory in the next call.
+  // Returns false, keeps no copies and leaves the state unchanged if the device is not a GPU or has
+  // too little free memory: the copies and a sixteenth of its total memory.
   bool make(Context&, State&, DType weights, std::uint64_t min_slice);
 
  private:
-  // Memory for copies of them, which are `kept_` then. False where there is not enough.
+  // Allocates `kept_`, the memory for these copies. Returns false if there is not enough memory.
   bool take(Context&, const std::vector<StateTensor*>& copied);
 
-  std::vector<Tensor> kept_;  // of the tensors that are copied, in their order
+  std::vector<Tensor> kept_;  // copies, in the order of the copied tensors
 };
 
 }  // namespace trident

@@ -1,4 +1,5 @@
-// Texts of any length that all ranks tell each other.
+// Collectives on texts of any length. All functions are collective over `group`, and every rank
+// must call them.
 #pragma once
 
 #include <string>
@@ -9,15 +10,16 @@
 
 namespace trident {
 
-// What each rank of the group has given, by rank. Collective. Each rank has memory for the longest
-// of all ranks.
+// The text of each rank, by rank. Each rank needs memory for the longest text times the number of
+// ranks.
 std::vector<std::string> exchanged_texts(Context&, const ProcessGroup& group,
                                          const std::string& own);
 
-// What has failed on ranks, a line each that names them; "" where every `own` is empty. Collective.
+// The failures of all ranks, one line each with the rank's number; "" if every `own` is empty.
+// Equal texts are listed once.
 std::string agreed_failure(Context&, const ProcessGroup& group, const std::string& own);
 
-// Rank `root`'s, on all ranks. Collective.
+// Rank `root`'s text, on all ranks.
 std::string text_from(Context&, const ProcessGroup& group, int root, const std::string& own);
 
 }  // namespace trident

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMostSets = 2;                          // the newest so many are looked at
+constexpr std::size_t kMostSets = 2;  // only sets of the latest iterations are verified
 constexpr std::uint64_t kMaxText = std::uint64_t{256} << 20;  // bytes: a tokenizer's file
 
 std::string bytes_of(const json& document) {
@@ -39,20 +39,20 @@ json document_of(const std::string& bytes) {
   return json::from_cbor(bytes);
 }
 
-// The same for processes that see the same folder, however it is called, on the same host.
+// Equal for processes on the same host that see the same folder, whatever its path.
 std::string place_key(const std::string& dir) {
   std::string boot;
   try {
     boot = read_stream("/proc/sys/kernel/random/boot_id", 4096);
   } catch (const std::exception&) {
-    // Where there is none, hosts with equal device numbers seem one: then a part isn't found.
+    // Without it, hosts with equal device numbers seem to be one, and a part may not be found.
   }
   struct stat status {};
   if (::stat(dir.c_str(), &status) != 0) return boot + "/" + dir;
   return fmt::format("{}/{}/{}", boot, status.st_dev, status.st_ino);
 }
 
-// "" where it is whole. Error where it can't be read now.
+// "" if it is undamaged. Throws Error if it can't be read at this moment.
 std::string damage_of(const std::string& path, const SavedFile& file) {
   try {
     VerifiedFile(path, file).verify_all();
@@ -62,14 +62,14 @@ std::string damage_of(const std::string& path, const SavedFile& file) {
   }
 }
 
-// What this process tells: of its share of the files here those that are whole.
-json proved(const fs::path& run, const std::vector<KeptSet>& kept, std::size_t share,
-            std::size_t shares) {
+// The report of this process: the undamaged files in its share of the files here.
+json verified_files(const fs::path& run, const std::vector<KeptSet>& kept, std::size_t share,
+                    std::size_t shares) {
   json all = json::array();
   std::size_t turn = 0;
   for (const KeptSet& one : kept) {
     json files = json::array(), damaged = json::array();
-    std::size_t index = 0;  // of the file, as the manifest lists them
+    std::size_t index = 0;  // of the file in the manifest's order
     for (const auto& [name, file] : one.manifest.files) {
       const std::string path = (run / one.folder / name).string();
       std::error_code ignored;
@@ -96,7 +96,7 @@ json json_of(const Reasons& reasons) {
   return list;
 }
 
-// All processes of a place tell the same.
+// All processes of a place report the same reasons.
 void add_reasons(const json& list, Reasons& reasons) {
   for (const json& one : list) {
     const auto iteration = one[0].get<std::int64_t>();
@@ -107,9 +107,11 @@ void add_reasons(const json& list, Reasons& reasons) {
   }
 }
 
-// Rank 0, of what all have told: the whole ones, the newest first, with the process that gives the
-// texts of each; why others aren't, and what can't be placed.
-std::string whole_ones(const std::vector<std::string>& told, const std::vector<int>& place_of) {
+// Called on rank 0 with the reports of all processes. Returns the complete sets, the latest
+// iteration first, with a process that sends the texts of each; why other sets are left out; and
+// the latest set of an unknown start.
+std::string complete_sets(const std::vector<std::string>& reports,
+                          const std::vector<int>& place_of) {
   struct Set {
     std::int64_t iteration = 0;
     std::size_t of = 0;
@@ -122,8 +124,8 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
   std::string problem;
   Reasons unread, foreign;
   std::set<std::int64_t> unfinished;
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    const json all = document_of(told[rank]);
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const json all = document_of(reports[rank]);
     unplaced = std::max(unplaced, all["unplaced"]);
     if (problem.empty()) problem = all["problem"].get<std::string>();
     add_reasons(all["unread"], unread);
@@ -150,8 +152,8 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     if (unfinished.contains(set.iteration)) return true;
     left.emplace(
         set.iteration,
-        fmt::format("iteration {} on the nodes: {} of {} files are there whole{}{}", set.iteration,
-                    set.holders.size(), set.of, set.damages.empty() ? "" : "; ",
+        fmt::format("iteration {} on the nodes: {} of {} files are there and undamaged{}{}",
+                    set.iteration, set.holders.size(), set.of, set.damages.empty() ? "" : "; ",
                     set.damages.empty() ? "" : set.damages.front()));
     return true;
   });
@@ -179,7 +181,7 @@ bool is_part(const std::string& file) {
   return file.starts_with("trident/part-");
 }
 
-// The manifest and the small files of one, for everybody.
+// The manifest and the small files of a set, for all processes.
 json texts_of(const fs::path& run, const KeptSet& kept) {
   const std::string folder = (run / kept.folder).string();
   json texts = json::object();
@@ -198,7 +200,7 @@ std::string start_of(const Manifest& manifest) {
   return start == manifest.made_by.end() ? "" : start->second;
 }
 
-// The latest one of a start that nobody knows, with its folder.
+// The latest set of a start that `starts` doesn't list, with its folder.
 json unplaced_of(const std::vector<KeptSet>& kept, const Starts& starts) {
   json latest{-1, ""};
   for (const KeptSet& one : kept) {
@@ -208,7 +210,7 @@ json unplaced_of(const std::vector<KeptSet>& kept, const Starts& starts) {
   return latest;
 }
 
-// Of those that have led here the latest.
+// Keeps the latest sets that belong to the run's present history.
 void keep_latest(std::vector<KeptSet>& kept, const Starts& starts) {
   std::erase_if(kept, [&](const KeptSet& one) {
     return !starts.leads_here(start_of(one.manifest), one.manifest.iteration);
@@ -254,16 +256,16 @@ std::string NodeSet::path_here(const std::string& file) const {
 
 FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,
                            const std::function<Starts()>& starts, const AskProcesses& ask) {
-  // Who shares a place, and which run it is.
-  const json places = document_of(
-      ask(bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& told) {
+  // Learn which processes share a place, and which run to search for.
+  const json places = document_of(ask(
+      bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& reports) {
         json keys = json::array();
-        for (const std::string& key : told) keys.push_back(document_of(key));
+        for (const std::string& key : reports) keys.push_back(document_of(key));
         std::string problem;
         Starts known;
         try {
           known = starts();
-        } catch (const std::exception& error) {  // for all: nobody waits for the others then
+        } catch (const std::exception& error) {  // reported to all processes
           problem = error.what();
         }
         return bytes_of(
@@ -286,26 +288,26 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
 
   FoundOnNodes found;
   std::vector<KeptSet> kept;
-  json own_told{{"sets", json::array()},    {"unread", json::array()},
-                {"foreign", json::array()}, {"unfinished", json::array()},
-                {"unplaced", json{-1, ""}}, {"problem", ""}};
+  json own_report{{"sets", json::array()},    {"unread", json::array()},
+                  {"foreign", json::array()}, {"unfinished", json::array()},
+                  {"unplaced", json{-1, ""}}, {"problem", ""}};
   try {
     Kept here;
     if (!dir.empty()) here = kept_in(common.run);
-    own_told["unread"] = json_of(here.unread);
-    own_told["foreign"] = json_of(here.foreign);
-    own_told["unfinished"] = here.unfinished;
+    own_report["unread"] = json_of(here.unread);
+    own_report["foreign"] = json_of(here.foreign);
+    own_report["unfinished"] = here.unfinished;
     kept = std::move(here.sets);
     found.listing = listing_of(kept);
-    own_told["unplaced"] = unplaced_of(kept, branch);
+    own_report["unplaced"] = unplaced_of(kept, branch);
     keep_latest(kept, branch);
-    own_told["sets"] = proved(common.run, kept, share, shares);
+    own_report["sets"] = verified_files(common.run, kept, share, shares);
   } catch (const std::exception& error) {
-    own_told["problem"] = error.what();
+    own_report["problem"] = error.what();
   }
   const json answer =
-      document_of(ask(bytes_of(own_told), [&](const std::vector<std::string>& told) {
-        return whole_ones(told, common.place_of);
+      document_of(ask(bytes_of(own_report), [&](const std::vector<std::string>& reports) {
+        return complete_sets(reports, common.place_of);
       }));
   require_none(answer["problem"]);
   add_reasons(answer["left"], found.left);
@@ -314,22 +316,22 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
   found.unplaced_in = answer["unplaced"][1].get<std::string>();
   const json& whole = answer["sets"];
 
-  json told{{"texts", json::object()}, {"problem", ""}};
+  json reports{{"texts", json::object()}, {"problem", ""}};
   for (const json& one : whole) {
     if (one["teller"] != rank) continue;
     const auto source = std::ranges::find(kept, one["root"].get<std::string>(),
                                           [](const KeptSet& k) { return k.manifest.root; });
     if (source == kept.end()) continue;
     try {
-      told["texts"][source->manifest.root] = texts_of(common.run, *source);
+      reports["texts"][source->manifest.root] = texts_of(common.run, *source);
     } catch (const RequestError&) {
-      // Gone since: nobody has it.
+      // It was removed meanwhile; no process can use it.
     } catch (const std::exception& error) {
-      told["problem"] = error.what();
+      reports["problem"] = error.what();
     }
   }
   const json common_texts =
-      document_of(ask(bytes_of(told), [](const std::vector<std::string>& given) {
+      document_of(ask(bytes_of(reports), [](const std::vector<std::string>& given) {
         json all{{"texts", json::object()}, {"problem", ""}};
         for (const std::string& one : given) {
           const json given_one = document_of(one);
@@ -348,7 +350,7 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
     for (const auto& [name, text] : texts[root].items()) set.texts[name] = text.get<std::string>();
     FoundOnNodes::One& next = found.list.emplace_back();
     next.manifest = parse_manifest(set.texts[manifest_name], manifest_name);
-    if (next.manifest.root != root) {  // another one by now
+    if (next.manifest.root != root) {  // it was replaced meanwhile
       found.list.pop_back();
       continue;
     }

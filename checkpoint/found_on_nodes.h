@@ -1,9 +1,10 @@
-// The checkpoints that nodes have kept of a run (node_checkpoint.h), as a start finds them: which
-// are whole, all nodes' parts taken together, and who has which part.
+// Finds the checkpoints that nodes have kept of a run (node_checkpoint.h) when the run starts:
+// which ones are complete, if the parts of all nodes are taken together, and which nodes have which
+// part.
 //
-// A place is a folder checkpoint.local.dir of a host; processes that see the same one share it. The
-// nodes of the start before may be others, or fewer, or have changed their numbers: what counts is
-// what lies there.
+// A place is a folder checkpoint.local.dir of a host; processes that see the same folder share the
+// place. The nodes of the previous start may have been other nodes, or fewer, or numbered
+// differently. Only the contents of the folders matter.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@
 
 namespace trident {
 
-class StartHold;
+class StartLock;
 
-// One of them, as this process sees it.
+// A checkpoint on nodes, as this process sees it.
 struct NodeSet {
   struct Copy {
     int place = 0;
@@ -30,14 +31,14 @@ struct NodeSet {
   };
 
   std::string run;                                 // run_folder_in() of this process
-  std::vector<int> place_of;                       // by process; a job of one process has one
-  int own_place = 0;                               // of this process
-  std::map<std::string, std::vector<Copy>> parts;  // by file: who has it whole
-  std::map<std::string, std::string> texts;        // the other files' contents
+  std::vector<int> place_of;                       // by process; a job of one process has one entry
+  int own_place = 0;                               // this process's place
+  std::map<std::string, std::vector<Copy>> parts;  // by file: the places that have it undamaged
+  std::map<std::string, std::string> texts;        // contents of the other files
 
-  // Of world rank `rank`, which a job of one process has in that.
+  // The place of world rank `rank`. In a job of one process all ranks have the same place.
   int place(int rank) const;
-  // Where a file can be read here; "" where no copy of it is.
+  // The path of a file on this place; "" if this place has no copy of it.
   std::string path_here(const std::string& file) const;
 };
 
@@ -47,28 +48,32 @@ struct FoundOnNodes {
     std::shared_ptr<const NodeSet> set;
   };
   std::vector<One> list;
-  // By iteration: why others aren't in it, and those of a later format, which only a later program
-  // can tell whole from damaged.
+  // By iteration: why other checkpoints aren't in the list, and those of a later format. Only a
+  // later version of the program can tell whether the latter are damaged.
   Reasons left, foreign;
-  // Those of starts that checkpoint.save doesn't know: the latest one's iteration and folder.
+  // The latest checkpoint saved by a start that checkpoint.save doesn't list: its iteration and
+  // folder. -1: none.
   std::int64_t unplaced = -1;
   std::string unplaced_in;
-  // Of process 0: while it is kept nobody else looks (run/folders/locked_folder.h).
-  std::shared_ptr<StartHold> hold;
-  // What lay in this process's folder: listing_of() then. Nothing where nobody has looked.
+  // Held by process 0. While it is held, no other start searches (run/folders/locked_folder.h).
+  std::shared_ptr<StartLock> hold;
+  // The contents of this process's folder as the search found them, by listing_of(). nullopt if
+  // this process didn't search.
   std::optional<std::vector<std::string>> listing;
 };
 
-// How processes ask each other: each gives bytes, rank 0 makes the answer for all of what they
-// gave, by rank.
+// The collective by which the processes exchange bytes. Each process passes bytes, rank 0 computes
+// an answer from all of them, by rank, and every process receives it.
 using AskProcesses = std::function<std::string(
     const std::string& own, const std::function<std::string(const std::vector<std::string>&)>&)>;
 
-// Those of a run that are whole (every byte of their files is read for that, shared between the
-// processes of a place) and have led to where it is now (starts.h), of the latest iteration first.
-// Collective over the job's processes, of which this is `rank`; `starts` is asked of process 0
-// alone, a run "" finds nothing. What is damaged isn't there; what a process can't read at this
-// moment is an Error of all.
+// Finds the checkpoints of a run that are complete and belong to its present history (starts.h),
+// the latest iteration first. All their files are read and verified; the processes of a place share
+// this work. Damaged files count as missing. If a process can't read a file at this moment, all
+// processes throw Error.
+//
+// Collective over the job's processes; this one is `rank`. `starts` is called on process 0 alone.
+// If its `run` is "", nothing is found.
 FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,
                            const std::function<Starts()>& starts, const AskProcesses& ask);
 

@@ -60,7 +60,7 @@ GatheredParts::GatheredParts(Context& context, const ProcessGroup& group, FileSy
 void GatheredParts::gather(Context& context, const ProcessGroup& group,
                            const std::set<std::string>& needed) {
   const std::vector<std::string> asked = exchanged_texts(context, group, lines_of(needed));
-  // By place and file, the rank that receives it for all there.
+  // By place and file: the rank that receives the file for all ranks of the place.
   std::map<std::pair<int, std::string>, int> receivers;
   std::map<int, std::vector<int>> ranks_of;  // by place
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -72,22 +72,22 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
       receivers.emplace(std::pair(place, file), rank);
     }
   }
-  // Memory that is short may hold what a dead start has left.
+  // If memory is short, the remains of an interrupted start may fill it.
   if (ranks_of[set_.own_place].front() == group.rank() && !receivers.empty()) {
     try {
       clear_unfinished_on_node(files_, set_.run);
     } catch (const std::exception&) {
-      // Then there may be no room, which is told; the others wait below.
+      // If there is no space then, the receiver reports it. The other ranks wait at the barrier.
     }
   }
   group.barrier(context);
   std::string damage, failure;
-  std::size_t turn = 0;  // of those who have it
+  std::size_t turn = 0;  // of the ranks that have the file
   for (const auto& [at, receiver] : receivers) {
     const auto& [place, file] = at;
     const std::vector<int>& have = ranks_of[set_.parts.at(file).front().place];
     Transfer one{.file = file, .bytes = manifest_.files.at(file).bytes, .receiver = receiver};
-    if (have.empty()) continue;  // no rank of this job is there: told below
+    if (have.empty()) continue;  // no rank of this job is there; reported below
     one.sender = have[turn++ % have.size()];
     if (place == set_.own_place) paths_[file] = fetched(file, receiver);
     if (group.rank() == one.sender || group.rank() == receiver) {
@@ -97,7 +97,7 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
   group.barrier(context);
   for (const std::string& file : needed) {
     if (!damage.empty() || !path(file).empty()) continue;
-    damage = fmt::format("{}: nobody has it any more", file);
+    damage = fmt::format("{}: no node has it any more", file);
   }
   if (!failure.empty()) throw Error(failure);
   if (!damage.empty()) throw RequestError(damage);
@@ -123,13 +123,13 @@ std::string GatheredParts::path(const std::string& file) const {
 }
 
 std::string GatheredParts::fetched(const std::string& file, int receiver) const {
-  // Where clear_unfinished() finds it after a kill.
+  // clear_unfinished_on_node() finds it there after a kill.
   return (fs::path(set_.run) / fmt::format("{}{}", fetched_prefix, receiver) /
           fmt::format(".trident-saving-iteration-{}", manifest_.iteration) / file)
       .string();
 }
 
-// Whoever fails goes on to the end: the other one waits for it.
+// A rank that fails continues to the end, because its peer waits for it.
 void GatheredParts::transfer(Context& context, const ProcessGroup& group, const Transfer& one,
                              std::string& damage, std::string& failure) {
   std::unique_ptr<ReadFile> source;
@@ -141,7 +141,7 @@ void GatheredParts::transfer(Context& context, const ProcessGroup& group, const 
       throw;
     } catch (const RequestError& error) {
       if (damage.empty()) damage = error.what();
-    } catch (const NoRoom& error) {  // the older one in checkpoint.save needs none
+    } catch (const NoRoom& error) {  // an older checkpoint in checkpoint.save needs no space
       if (damage.empty()) damage = error.what();
     } catch (const std::exception& error) {
       if (failure.empty()) failure = error.what();

@@ -1,4 +1,4 @@
-// Brings the parts of a checkpoint on the nodes (found_on_nodes.h) to where ranks need them.
+// Brings the parts of a checkpoint on nodes (found_on_nodes.h) to the places where ranks need them.
 #pragma once
 
 #include <map>
@@ -12,22 +12,22 @@
 
 namespace trident {
 
-// While all ranks' live each file that this rank has asked for can be read here. One that no
-// process here has is sent by one that has it, 16 MiB at a time, and lies beside the others until
-// this goes.
+// While the objects of all ranks exist, this rank can read each file that it requested. If no copy
+// of a file lies at this rank's place, a rank that has one sends it in messages of 16 MiB. The
+// received file lies in the run's folder on this node until this object is destroyed.
 class GatheredParts {
  public:
-  // Collective over `group`, of all ranks, whose waits should be patient; `context` is one of the
-  // host. RequestError on ranks that lack a file then: it was damaged or removed since it was
-  // found, or there is no room for it; an older checkpoint may do. Error where it can't be read or
-  // written at this moment.
+  // Collective over `group`, which has all ranks and should be a group without time-out. `context`
+  // is a host context. Throws RequestError on the ranks that lack a file afterwards: it was damaged
+  // or removed after it was found, or there is no space for it. The caller may then try an older
+  // checkpoint. Throws Error if a file can't be read or written at this moment.
   GatheredParts(Context& context, const ProcessGroup& group, FileSystem& files,
                 const Manifest& manifest, const NodeSet& set, const std::set<std::string>& needed);
   GatheredParts(const GatheredParts&) = delete;
   GatheredParts& operator=(const GatheredParts&) = delete;
   ~GatheredParts();
 
-  // Where a file can be read.
+  // The path at which a file can be read here.
   std::string path(const std::string& file) const;
 
  private:
@@ -41,8 +41,8 @@ class GatheredParts {
   FileSystem& files_;
   const Manifest& manifest_;
   const NodeSet& set_;
-  std::map<std::string, std::string> paths_;  // of files that were sent here
-  std::set<std::string> own_;                 // folders that this rank has made
+  std::map<std::string, std::string> paths_;  // of the received files
+  std::set<std::string> own_;                 // created by this rank
 };
 
 }  // namespace trident

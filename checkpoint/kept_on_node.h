@@ -1,4 +1,5 @@
-// What lies in the folder of a run on one node (node_folder.h), as far as manifests say it.
+// Lists the checkpoints in the folder of a run on one node (node_folder.h), according to their
+// manifests. Any process may call it; it reads manifests, no other files.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +12,26 @@
 
 namespace trident {
 
-// What a place has of one checkpoint in one node's folder.
+// The files of one checkpoint in one node's folder.
 struct KeptSet {
-  std::string folder;  // below the run's
+  std::string folder;  // below the run's folder
   Manifest manifest;
 };
 
-// Why something isn't among what could be gone on from, by iteration.
+// Why a checkpoint can't be used to resume, by iteration.
 using Reasons = std::multimap<std::int64_t, std::string>;
 
-// What lies here, by folder.
+// The contents of the folder, sorted by `KeptSet::folder`.
 struct Kept {
   std::vector<KeptSet> sets;
-  Reasons unread;                     // manifests that are none
-  Reasons foreign;                    // of a later format
-  std::set<std::int64_t> unfinished;  // whose saves have died: they were never whole
+  Reasons unread;                     // unreadable manifests
+  Reasons foreign;                    // manifests of a later format
+  std::set<std::int64_t> unfinished;  // iterations of interrupted saves, which were never complete
 };
 
-// `run`: run_folder_in(). Error where a manifest can't be read now.
+// `run`: run_folder_in(). Throws Error if a manifest can't be read at this moment.
 Kept kept_in(const std::string& run);
-// As lines to compare.
+// One line for each set, for comparison with a later listing.
 std::vector<std::string> listing_of(const std::vector<KeptSet>& kept);
 
 }  // namespace trident

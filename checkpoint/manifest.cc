@@ -23,7 +23,7 @@ constexpr const char* kFormat = "trident checkpoint";
 constexpr std::string_view kRoot = ",\n\"root\": ";
 constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 53;
 
-// Dtypes that a state can have.
+// The dtypes that a state can have.
 constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                              DType::i64, DType::i32, DType::u8};
 
@@ -64,7 +64,7 @@ std::string file_text(const SavedFile& file) {
   return text + "]}";
 }
 
-// Reads members of the document, each with its JSON pointer in whatever is wrong.
+// Reads members of the document. Its errors have the JSON pointer of the member.
 class ManifestReader {
  public:
   explicit ManifestReader(const std::string& name) : name_(name) {}
@@ -97,7 +97,7 @@ class ManifestReader {
     if (!value.is_string()) fail(pointer, "needs a string");
     return value.get<std::string>();
   }
-  // From 0 to 2^53: a run that goes on from there can add to it, and every reader of JSON knows it.
+  // From 0 to 2^53, so that a resumed run can add to it and every JSON reader represents it.
   std::int64_t count(const json& value, const std::string& pointer) const {
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMaxCount) {
       fail(pointer, "needs a whole number from 0 to 2^53");
@@ -120,14 +120,14 @@ class ManifestReader {
   const std::string& name_;
 };
 
-// Names a file of the folder itself or of trident/ in it, and nothing else.
+// Whether it names a file directly in the folder or in its trident/.
 bool stays_inside(std::string_view path) {
   if (path.starts_with("trident/")) path.remove_prefix(8);
   return !path.empty() && path != "." && path != ".." && path.find('/') == std::string_view::npos &&
          path.find('\0') == std::string_view::npos && printable(path, path.size()) == path;
 }
 
-// The first element, by rows and columns, that is in no box or in two; nothing where they tile.
+// Why the shards don't tile the shape, with the first conflicting element; nullopt if they do.
 std::optional<std::string> not_tiled(const Shape& shape, const std::vector<SavedShard>& shards) {
   const std::int64_t rows = shape.dim(0), columns = shape.rank() == 1 ? 1 : shape.dim(1);
   std::vector<const TensorSlice*> slices;
@@ -138,14 +138,14 @@ std::optional<std::string> not_tiled(const Shape& shape, const std::vector<Saved
       return fmt::format("{} rows and {} columns from ({}, {}) on leave the tensor", slice.rows,
                          slice.columns, slice.row, slice.column);
     }
-    area += slice.rows * slice.columns;  // each is within the tensor's, which fits
+    area += slice.rows * slice.columns;  // each area is at most the tensor's, which fits
     if (area > rows * columns) return "pieces overlap";
     if (slice.rows > 0 && slice.columns > 0) slices.push_back(&slice);
   }
   if (area < rows * columns) {
     return fmt::format("pieces hold {} of {} elements", area, rows * columns);
   }
-  // By rows; `open` are the boxes that the current row meets, by column.
+  // Go through the slices by rows. `open` holds the slices that the current row meets, by column.
   std::ranges::sort(slices, {},
                     [](const TensorSlice* slice) { return std::pair(slice->row, slice->column); });
   std::vector<const TensorSlice*> ends = slices;
@@ -217,7 +217,7 @@ SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::
     }
   }
   if (const auto why = not_tiled(tensor.shape, tensor.shards)) read.fail(at, *why);
-  // So whoever makes room for a tensor needs no more than the files take.
+  // So memory allocated for a tensor is at most the size of its files.
   for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
     const SavedShard& shard = tensor.shards[i];
     const auto bytes =
@@ -258,11 +258,11 @@ SavedNumber number_of(const ManifestReader& read, const json& value, const std::
   return value.get<double>();
 }
 
-// What the text is before its root; checks that.
+// Checks the root and returns the text before it.
 std::string_view checked_root(std::string_view text, const std::string& name, std::string& root) {
   const std::size_t at = text.rfind(kRoot);
   if (at == std::string_view::npos) {
-    throw RequestError(fmt::format("{}: /root: is missing: the file is no whole manifest", name));
+    throw RequestError(fmt::format("{}: /root: is missing: the manifest is incomplete", name));
   }
   root = hex64(crc64(text.substr(0, at)));
   if (text.substr(at + kRoot.size()) != "\"" + root + "\"}\n") {
@@ -311,9 +311,8 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
   }
   const std::int64_t version = read.count(read.member(document, "", "version"), "/version");
   if (version != Manifest::version) {
-    throw ForeignCheckpoint(
-        fmt::format("{}: /version: {} is another format's than this program reads, {}", name,
-                    version, Manifest::version));
+    throw ForeignCheckpoint(fmt::format("{}: /version: {} is another format; this program reads {}",
+                                        name, version, Manifest::version));
   }
   read.only(document, "",
             {"format", "version", "block_bytes", "iteration", "sequence", "run_id", "made_by",

@@ -1,7 +1,7 @@
-// What a checkpoint holds: trident/manifest.json in its folder. It names every tensor with its
-// whole shape and says which box of it lies in which safetensors file, so that a reader needs to
-// know nothing of the layout that saved it; and the sums of all files' blocks, so that each rank
-// can prove just what it reads.
+// The manifest of a checkpoint: trident/manifest.json in its folder. It names every tensor with its
+// full shape and lists the slices of the tensor and the safetensors files that hold them. So a
+// reader needs no knowledge of the layout that saved it. It also has a checksum for every block of
+// every file, so a rank can verify exactly the bytes that it reads.
 //
 //   {"format": "trident checkpoint", "version": 1, "block_bytes": 16777216,
 //    "iteration": 40, "sequence": 4, "run_id": "...",
@@ -14,9 +14,11 @@
 //    "files": {"model.safetensors": {"bytes": N, "blocks": ["<CRC-64/XZ in hex>", ...]}, ...},
 //    "root": "<CRC-64/XZ of the text before this key>"}
 //
-// A tensor of one dimension is a column. A seventh member `true` of a piece says that the file's
-// tensor is the box transposed. Files of later versions that this program can't read are refused;
-// those of version 1 it reads for ever.
+// A one-dimensional tensor is a column. If a piece has a seventh member, `true`, the file's tensor
+// is the transposed slice. The program refuses manifests of later versions; it will always read
+// version 1.
+//
+// Everything here is pure: it reads and writes no files.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +35,8 @@
 
 namespace trident {
 
-// Of a checkpoint with which nothing may be wrong, but which can't be taken here: somebody else's
-// rights, or a later format.
+// Thrown for a checkpoint that may be undamaged but can't be used here: this user lacks the rights,
+// or it has a later format.
 class ForeignCheckpoint : public RequestError {
  public:
   using RequestError::RequestError;
@@ -45,7 +47,7 @@ inline constexpr const char* manifest_name = "trident/manifest.json";
 
 struct SavedShard {
   std::string file, tensor;  // a safetensors file of the folder, and its tensor
-  TensorSlice slice;         // of the whole tensor
+  TensorSlice slice;         // of the full tensor
   bool transposed = false;
   bool operator==(const SavedShard&) const = default;
 };
@@ -59,7 +61,7 @@ struct SavedTensor {
 
 struct SavedFile {
   std::uint64_t bytes = 0;
-  std::vector<std::uint64_t> blocks;  // CRC-64/XZ of each checkpoint_block of it
+  std::vector<std::uint64_t> blocks;  // CRC-64/XZ of each block of checkpoint_block bytes
   bool operator==(const SavedFile&) const = default;
 };
 
@@ -68,25 +70,25 @@ using SavedNumber = std::variant<std::int64_t, double>;
 struct Manifest {
   static constexpr std::int64_t version = 1;
 
-  std::int64_t iteration = 0;  // updates that the state has had
-  // Of two checkpoints in one folder the one that was saved later has the larger number, whatever
-  // their iterations and the clocks of their hosts say.
+  std::int64_t iteration = 0;  // number of updates that the state has had
+  // Grows with every save into a folder, whatever the iterations and the hosts' clocks say: the
+  // checkpoint saved later has the larger number.
   std::int64_t sequence = 0;
   std::string run_id;
-  std::map<std::string, std::string> made_by;  // for people, and to explain other last digits
-  std::int64_t samples = 0, tokens = 0;        // consumed
+  std::map<std::string, std::string> made_by;  // for people; explains differing last digits
+  std::int64_t samples = 0, tokens = 0;        // consumed so far
   std::map<std::string, SavedNumber> numbers;
   std::map<std::string, SavedTensor> tensors;  // by "<state>/<parameter>"
-  std::map<std::string, SavedFile> files;      // by path in the folder; all but the manifest
+  std::map<std::string, SavedFile> files;      // by path in the folder; all files but the manifest
   std::string root;                            // of the text that was read or written
 };
 
-// The text of the file. Sets `root`.
+// The text of the manifest file. Sets `root`.
 std::string manifest_text(Manifest& manifest);
-// RequestError that begins with `name` and gives the JSON pointer and the rule where the text is no
-// manifest of a whole checkpoint: root and format are right, every file that a piece names is
+// Parses a manifest and checks it: root and format are right, every file that a piece names is
 // listed, names stay in the folder, counts are at most 2^53, and the pieces of each tensor tile it
-// and fit into their files. ForeignCheckpoint where it is of another version of the format.
+// and fit into their files. Otherwise it throws RequestError, "`name`: JSON pointer: rule". Throws
+// ForeignCheckpoint for another version of the format.
 Manifest parse_manifest(std::string_view text, const std::string& name);
 
 // "exp_avg/layers.0.mlp.up.weight"

@@ -26,8 +26,8 @@ std::string part_name(int rank, int ranks) {
   return fmt::format("trident/part-{:05}-of-{:05}.safetensors", rank + 1, ranks);
 }
 
-// What a rank sends of its part at once, in three messages: how many stretches of the file there
-// are and how many bytes, where the stretches lie, and their bytes.
+// A rank sends its part in steps of three messages: the number of contiguous ranges and of bytes,
+// the positions of the ranges in the file, and their bytes.
 class PartStream {
  public:
   PartStream(Context& context, const ProcessGroup& group) : context_(context), group_(group) {}
@@ -57,7 +57,7 @@ class PartStream {
     sent_.clear();
   }
 
-  // Gives the stretches and bytes of the next ones to `take`. False: there are none any more.
+  // Passes the ranges and bytes of the next step to `take`. Returns false if there are no more.
   template <class Take>
   bool receive(int peer, const Take& take) {
     const Tensor head = context_.empty({2}, DType::i64, Category::communication);
@@ -122,7 +122,7 @@ class NodeWriter {
     return steps.take([&] { put_into_place(manifest, texts); });
   }
 
-  // Files that other nodes may have put into place go as well.
+  // Also removes the checkpoint if this node has already put it into place.
   void give_up() {
     files_.clear();
     if (!role_.leads) return;
@@ -154,7 +154,7 @@ class NodeWriter {
     }
     if (!role_.leads) return;
     FileSystem& files = *place_.files;
-    make_node_folder(place_);  // somebody may tidy up there
+    make_node_folder(place_);  // a user or the system may have removed it
     files.remove(saving_);
     files.make_directory(path("trident"));
     for (const std::vector<int>* ranks : {&role_.ranks, &role_.node_keeps}) {
@@ -174,7 +174,7 @@ class NodeWriter {
     return *(files_[rank] = std::move(opened));
   }
 
-  // Whatever fails here, the others get what they wait for. Gives what has failed.
+  // A rank that fails here still sends and receives for its peers. Returns the first failure.
   std::string write(const EachPortion& each) {
     PartStream stream(context_, group_);
     std::vector<int> sources;
@@ -186,7 +186,7 @@ class NodeWriter {
     const auto note = [&](const std::string& what) {
       if (failure.empty()) failure = what;
     };
-    const auto take = [&] {  // from each source what it sends next
+    const auto take = [&] {  // receives the next step of each source
       std::erase_if(sources, [&](int rank) {
         return !stream.receive(rank, [&](const auto& ranges, std::span<const std::byte> bytes) {
           note(attempt([&] { write_copy(rank, ranges, bytes); }));
@@ -247,7 +247,7 @@ class NodeWriter {
     }
     sums_.enter(manifest);
     std::string text = manifest_text(manifest);
-    parse_manifest(text, path(manifest_name));  // what can't be read back is no checkpoint
+    parse_manifest(text, path(manifest_name));  // throws if it can't be read back
     return text;
   }
 

@@ -1,14 +1,15 @@
-// Checkpoints on the nodes themselves, in memory or on a disk of the node's own (checkpoint.local):
-// quick to write, and gone with the node, so that each rank's part lies on other nodes as well.
+// Checkpoints on the nodes themselves, in memory or on a node's own disk (checkpoint.local). They
+// are fast to write but are lost with the node, so other nodes hold copies of each rank's part.
 //
 //   <checkpoint.local.dir>/<run>-<hash>/node-<k>/iteration-<n>/trident/manifest.json
 //                                                      /trident/part-00001-of-00008.safetensors
 //
-// A part has the slices of one rank, weights among them (save_list.h); ranks that hold the same
-// share the work, wherever they are. A node has the parts of its ranks and those that it keeps for
-// others, and every node has the manifest, which names all parts: where there is one node the
-// folder is a checkpoint as any other. They are written beside and renamed as those are; one is
-// there once all nodes have theirs, and the one before goes then.
+// A part holds the slices of one rank, weights included (save_list.h). Ranks that hold the same
+// elements share the work, on whichever nodes they are. A node has the parts of its own ranks and
+// the copies that it keeps for others. Every node has the manifest, which names all parts; with a
+// single node the folder is an ordinary checkpoint. As with other checkpoints, the folder has a
+// temporary name while it is written. The checkpoint exists once every node has renamed its folder.
+// The previous one is removed afterwards.
 #pragma once
 
 #include <string>
@@ -21,9 +22,10 @@
 
 namespace trident {
 
-// Collective over `group`, of all ranks, whose waits should be patient. `list` has slices alone;
-// rank 0's `info` counts. `context` is one of the host. Gives why it could not be written, the same
-// on all ranks, with what was written removed; "" where it is there.
+// Collective over `group`, which has all ranks and should be a group without time-out. `context` is
+// a host context. `list` must contain slices only (SaveList::Weights::slices). Only rank 0's `info`
+// is used. Returns "" if the checkpoint was written. Otherwise it removes the files and returns the
+// reason, the same on all ranks.
 std::string write_on_nodes(Context& context, const ProcessGroup& group, const SaveList& list,
                            const NodePlace& place, const CheckpointInfo& info,
                            const EachPortion& each);

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr const char* kSaveFile = "save";  // in a node's folder: NodePlace::save
 constexpr std::uint64_t kMaxSaveFile = 1 << 16;
 
-// All nodes' ranks, by their first ones.
+// The ranks of each node. Nodes are ordered by their first ranks.
 std::vector<std::vector<int>> members_of(const Nodes& nodes) {
   std::vector<std::vector<int>> members;
   std::set<int> seen;
@@ -42,8 +42,8 @@ std::vector<fs::path> folders_in(const std::string& path) {
   return list;
 }
 
-// Another rank may remove the same at the same time: what fails then is there no more the next
-// time.
+// Repeats an action that fails because another rank removes the same folder at the same time. The
+// folder is gone at the next try.
 template <class Action>
 void beside_others(const Action& action) {
   constexpr int kTries = 5;
@@ -67,17 +67,17 @@ void remove_iterations(const NodePlace& place, const std::string& node, const Go
   });
 }
 
-// What a node's folder says of NodePlace::save; "" where it says nothing that can be read.
+// The NodePlace::save that a node's folder names; "" if it can't be read.
 std::string saved_to_in(const fs::path& node) {
   try {
     return read_file((node / kSaveFile).string(), kMaxSaveFile);
   } catch (const std::exception&) {
-    return "";  // another's, and going perhaps
+    return "";  // another user's, or being removed
   }
 }
 
-// How surely a folder is that of the run which saves there: by path and folder; by the folder,
-// which was moved; by the path, where file systems have got other numbers or a backup was put back.
+// How surely a folder belongs to the run that saves there. `folder`: its checkpoint.save was moved.
+// `path`: the device or inode number has changed, or a backup was restored.
 enum class Match { none, path, folder, both };
 
 Match match_of(const fs::path& run, const std::string& identity) {
@@ -201,8 +201,8 @@ std::string run_folder_in(const std::string& dir, const std::string& run, const 
     return fs::path(dir) / fmt::format("{}-{:016x}", run, content_hash(hashed));
   };
   const fs::path usual = named(identity.substr(0, identity.find('\n')));
-  // Its name may be taken by what was saved to another folder that had this path. (A link there, or
-  // another user's folder, is refused by whoever makes it.)
+  // A run that saved to another folder with this path may have taken its name.
+  // (make_own_directory() refuses a link of this name, or another user's folder.)
   const auto says = [](const fs::path& node) { return !saved_to_in(node).empty(); };
   const bool taken =
       is_own_directory(usual.string()) && std::ranges::any_of(folders_in(usual.string()), says);

@@ -23,7 +23,7 @@ std::string manifest_of(const CheckpointReader& reader) {
   return fmt::format("{}/{}", reader.folder(), manifest_name);
 }
 
-// fp32 values of `bytes` elements of another floating-point type.
+// Converts elements of another floating-point type to fp32.
 std::vector<std::byte> as_f32(DType dtype, const std::vector<std::byte>& bytes) {
   const std::size_t count = bytes.size() / size_of(dtype);
   std::vector<std::byte> out(count * sizeof(float));
@@ -40,12 +40,12 @@ std::vector<std::byte> as_f32(DType dtype, const std::vector<std::byte>& bytes) 
   return out;
 }
 
-// The tensor of the checkpoint that `into` is restored from, under its name there.
+// The checkpoint's tensor from which `into` is restored, and its name there.
 std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
                                                      const CheckpointReader& reader) {
   std::string name = saved_name(into.name, into.parameter->name());
   const SavedTensor* saved = reader.find(name);
-  // An average that the run had not kept begins with the weights.
+  // A moving average that the run hadn't kept starts from the weights.
   const bool average = into.kind == StateKind::optimizer && into.name == average_name;
   if (saved == nullptr && average) {
     name = saved_name("master", into.parameter->name());
@@ -59,13 +59,13 @@ std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
     throw MismatchedState(fmt::format(
         "{}: no tensor \"{}\"{}", manifest_of(reader), printable(name),
         into.kind == StateKind::optimizer
-            ? "; the weights alone can be taken (checkpoint.exclude_from_loading: [\"optimizer\"])"
+            ? "; the weights alone can be loaded (checkpoint.exclude_from_loading: [\"optimizer\"])"
             : ""));
   }
   return {name, saved};
 }
 
-// Whether `saved` has a row for each of so many entries of a vocabulary, and `into` more.
+// Whether `saved` has `entries` rows, one for each entry of its vocabulary, and `into` has more.
 bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entries) {
   const Shape& whole = into.placement.global;
   return entries > 0 && is_of_vocabulary(into.parameter->name()) && saved.rank() == whole.rank() &&
@@ -73,7 +73,7 @@ bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entrie
          (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
 }
 
-// fp32 of what is saved in 16 bits.
+// Reads 16-bit elements as fp32.
 void read_wider(CheckpointReader& reader, const std::string& name, const SavedTensor& saved,
                 const TensorSlice& slice, std::int64_t stride, std::span<std::byte> out) {
   const auto columns = static_cast<std::size_t>(slice.columns);
@@ -87,13 +87,13 @@ void read_wider(CheckpointReader& reader, const std::string& name, const SavedTe
   }
 }
 
-// What a tensor of the state is restored from.
+// The saved tensor from which a tensor of the state is restored.
 struct TensorSource {
   const StateTensor* into = nullptr;
-  std::string name;  // there
+  std::string name;  // in the checkpoint
   const SavedTensor* saved = nullptr;
   bool widens = false;
-  bool grown = false;  // it has rows that aren't there
+  bool grown = false;  // it has rows that the checkpoint lacks
 };
 
 TensorSource checked_source(const StateTensor& into, const CheckpointReader& reader,
@@ -112,12 +112,12 @@ TensorSource checked_source(const StateTensor& into, const CheckpointReader& rea
   return {&into, name, saved, widens, grown};
 }
 
-// A box of it that lies in one piece of a file, and where it belongs.
+// A slice of it that lies in a single shard, and its position in the tensor.
 struct Part {
   std::pair<std::string, std::uint64_t> place;  // in the files
   const TensorSource* from = nullptr;
   TensorSlice slice;
-  std::int64_t at = 0, stride = 0;  // elements of the tensor
+  std::int64_t at = 0, stride = 0;  // in elements of the tensor
 
   std::int64_t elements() const { return (slice.rows - 1) * stride + slice.columns; }
 };
@@ -144,7 +144,7 @@ std::int64_t elements_of(const std::vector<Part>& parts) {
   return elements;
 }
 
-// `out`: from the part's first element on.
+// `out` begins at the part's first element.
 void read_part(CheckpointReader& reader, const Part& part, std::span<std::byte> out) {
   if (part.from->widens) {
     read_wider(reader, part.from->name, *part.from->saved, part.slice, part.stride, out);
@@ -153,7 +153,7 @@ void read_part(CheckpointReader& reader, const Part& part, std::span<std::byte> 
   }
 }
 
-// `out`: of the whole tensor.
+// `out` is the full tensor.
 void read_parts(CheckpointReader& reader, const std::vector<Part>& parts,
                 std::span<std::byte> out) {
   for (const Part& part : parts) {
@@ -167,12 +167,12 @@ void restore_tensor(Context& context, const TensorSource& from, CheckpointReader
   const Tensor& tensor = from.into->tensor;
   if (!from.grown) {
     return context.write_on_host(tensor, [&](std::span<std::byte> out) {
-      // Padding is in no part.
+      // Padding belongs to no part.
       if (elements_of(parts) < tensor.numel()) std::ranges::fill(out, std::byte{0});
       read_parts(reader, parts, out);
     });
   }
-  // Of the rows that are new weights stay, and states are 0.
+  // The new rows of weights keep their values; those of states are 0.
   std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes()));
   if (from.into->kind != StateKind::optimizer) context.copy_to_host(values, tensor);
   context.synchronize();
@@ -180,8 +180,8 @@ void restore_tensor(Context& context, const TensorSource& from, CheckpointReader
   context.copy_from_host(tensor, values);
 }
 
-// Where the state lies in the host's memory: all parts of all tensors in the files' order, so that
-// no block is read twice, whoever has cut the tensors.
+// For a state in host memory: reads all parts of all tensors in the files' order. So no block is
+// read twice, whatever the sharding of the saved tensors.
 void restore_in_place(Context& context, const std::vector<TensorSource>& sources,
                       CheckpointReader& reader) {
   std::vector<Part> all;
@@ -230,7 +230,7 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
   }
 }
 
-// What follows from other states, or is left in the checkpoint.
+// Whether a tensor is read: it doesn't follow from other states, and `taken` includes it.
 bool is_restored(const StateTensor& tensor, const TakenParts& taken) {
   const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
   return !follows && (tensor.kind != StateKind::optimizer || taken.optimizer);
@@ -281,7 +281,7 @@ void restore_state(Context& context, State& state, CheckpointReader& reader,
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;
   });
-  std::int64_t whole = 0;  // what is checked and not taken
+  std::int64_t whole = 0;  // receives numbers that are checked but not used
   double fraction = 0;
   for (StateNumber number : state.numbers) {
     if (!taken.optimizer) break;

@@ -1,4 +1,7 @@
-// A rank's state from a checkpoint, in whatever layout: it reads the boxes that it holds.
+// Restores a rank's state from a checkpoint of any layout. Each rank reads the slices that it
+// holds.
+//
+// Not collective: each rank calls it with a reader of its own.
 #pragma once
 
 #include <set>
@@ -12,20 +15,20 @@
 
 namespace trident {
 
-// The checkpoint is whole, but of a state that isn't the run's.
+// Thrown if the checkpoint is undamaged but its state doesn't fit the run's.
 class MismatchedState : public RequestError {
  public:
   using RequestError::RequestError;
 };
 
-// Writes master weights (from the weights, where the checkpoint has no masters), optimizer state
-// and numbers of `state`, as Stepper::state() lists it; Stepper::restored() then makes the weights
-// follow. A loss scale is taken of fp16 weights alone. MismatchedState that names the tensor or the
-// number which the checkpoint lacks, or has in another shape; RequestError as
-// CheckpointReader::read for damage.
+// Sets master weights, optimizer state and numbers of `state`, as Stepper::state() lists it. A
+// checkpoint without master weights supplies its weights instead. Stepper::restored() then derives
+// the weights. The loss scale is restored only if the checkpoint's weights are fp16. Throws
+// MismatchedState, with the name, if the checkpoint lacks a tensor or number or has another shape
+// for it. Throws RequestError for damage, as CheckpointReader::read does.
 void restore_state(Context&, State& state, CheckpointReader& reader, const TakenParts& taken = {});
 
-// The files in which what restore_state() reads lies.
+// The files that restore_state() reads.
 std::set<std::string> needed_files(const State& state, const Manifest& manifest,
                                    const TakenParts& taken = {});
 

@@ -13,8 +13,9 @@
 namespace trident {
 namespace {
 
-// A number whose exponent bits are all ones is infinite or none: of these bits alone, adding the
-// lowest one carries into the sign's place. Several numbers at once, which can't reach each other.
+// A floating-point number whose exponent bits are all ones is infinite or NaN. If only the exponent
+// bits are kept and their lowest one is added, just these numbers carry into the sign bit. A word
+// holds several numbers, and no carry reaches its neighbour.
 template <class Bits>
 bool all_finite(std::span<const std::byte> bytes, Bits exponent) {
   using Word = std::uint64_t;

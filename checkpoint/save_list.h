@@ -1,9 +1,11 @@
-// What one rank writes of a checkpoint: which elements of its state go to which place of which
-// file.
+// The part of a checkpoint that one rank writes: which elements of its state go to which
+// position of which file.
 //
-// Weights lie in the files of a Hugging Face directory, whole tensors into which ranks write their
-// boxes; whatever else a run needs (master weights, optimizer state) in
-// trident/state-*.safetensors, box by box. Ranks that hold the same elements share the work.
+// Weights lie in the files of a Hugging Face directory, as full tensors into which ranks write
+// their slices. The other states that a run needs (master weights, optimizer state) lie in
+// trident/state-*.safetensors, slice by slice. Ranks that hold the same elements share the work.
+//
+// Each rank computes its list from its own state, without communication.
 #pragma once
 
 #include <cstddef>
@@ -23,61 +25,64 @@
 
 namespace trident {
 
-// A box of a state that lies in a file as a tensor of its own.
+// A slice of a state that a file stores as a tensor of its own.
 struct Slice {
   std::string state, parameter;
   DType dtype = DType::f32;
-  Shape shape;  // of the whole
+  Shape shape;  // of the full tensor
   TensorSlice region;
 
   std::uint64_t bytes() const;
   TensorDeclaration declaration() const;  // "exp_avg/layers.0.mlp.up.weight@128,0"
 };
 
-// Whether a checkpoint holds it: what can't be had from the rest.
+// Whether checkpoints contain this tensor. They omit tensors that follow from the others.
+// `weights`: the dtype of the weights.
 bool is_saved(const StateTensor&, DType weights);
 
-// What this one of those that hold the same of a tensor writes of it, if anything: at least `least`
-// bytes. Which of them begins changes from tensor to tensor, by its name: their lists differ.
+// The share of a tensor that this holder writes, of at least `least` bytes; nullopt if it writes
+// none. A hash of the tensor's name decides which holder writes the first share, so that the work
+// is spread.
 std::optional<Share> share_of(const StateTensor&, const Holder&, std::uint64_t least);
 
-// `bytes` summed over the tensors of which a rank writes a part: of this rank, or of the one of
-// those that share its work with the largest sum.
+// The sum of `bytes` over the tensors of which a rank writes a part. Returns the maximum over the
+// ranks that share this rank's work.
 std::int64_t largest_part(
     const State&, DType weights, std::uint64_t least,
     const std::function<std::int64_t(const StateTensor&, const Share&)>& bytes);
 
 class SaveList {
  public:
-  // As the file of a portion: this rank's slices, whose place there is counted from its first one.
+  // Used as FileWrite::file. own_file: this rank's slices; offsets count from its first slice.
   static constexpr std::size_t own_file = SIZE_MAX;
-  // The same of weights.
+  // own_weights: the same for slices of weights.
   static constexpr std::size_t own_weights = SIZE_MAX - 1;
   static bool is_own(const FileWrite& write) { return write.file >= own_weights; }
 
   enum class Weights : bool { whole, slices };
 
-  // `state` as Stepper::state() lists it; of it what is_saved(). Of what several ranks hold each
-  // writes at least `min_slice` bytes of a tensor, or nothing.
+  // Takes the tensors of `state`, as Stepper::state() lists it, for which is_saved() holds. Ranks
+  // that hold the same tensor write at least `min_slice` bytes of it each, or nothing.
   SaveList(const RankModel&, const State& state, std::uint64_t min_slice,
            const std::map<std::string, std::string>& metadata = {},
            Weights weights = Weights::whole);
 
   const std::vector<WholeWeight>& whole() const { return whole_; }
   const SafetensorsSetLayout& weights() const { return layout_; }
-  // Error where `bytes`, which `write` is of, are weights that aren't finite.
+  // Throws Error if `write` is of weights and `bytes`, which are part of it, contain a number that
+  // isn't finite.
   void require_finite(std::span<const std::byte> bytes, const FileWrite& write) const;
-  // This rank's, in the order in which they lie in its file.
+  // This rank's slices, in the order in which they lie in its file.
   const std::vector<Slice>& slices() const { return slices_; }
   std::uint64_t slice_bytes() const { return slice_bytes_; }
 
-  // For files of weights(), or is_own().
+  // Portions for the files of weights(), or for is_own().
   PortionList& portions() { return portions_; }
 
  private:
   void add_slices(const StateTensor&, const Share&);
 
-  DType dtype_;  // of weights
+  DType dtype_;  // of the weights
   std::vector<WholeWeight> whole_;
   SafetensorsSetLayout layout_;
   std::vector<Slice> slices_;

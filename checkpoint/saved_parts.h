@@ -1,5 +1,5 @@
-// What ranks that save a checkpoint together tell each other: which slices each has, and the sums
-// of the blocks that it has written.
+// The data that ranks exchange while they save a checkpoint together: the slices of each rank, and
+// the checksums of the blocks that each has written.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,21 @@
 
 namespace trident {
 
-// By rank. Collective.
+// The slices of all ranks, by rank. Collective.
 std::vector<std::vector<Slice>> exchanged_slices(Context&, const ProcessGroup& group,
                                                  const std::vector<Slice>& own);
 
-// Adds to `manifest` that these slices lie in this file.
+// Adds these slices to `manifest` as the contents of `file`.
 void add_slices(Manifest& manifest, const std::vector<Slice>& slices, const std::string& file);
 
-// The sums of files' blocks, as far as this rank has written them.
+// Checksums of the blocks of files, as far as this rank has written them.
 class FileSums {
  public:
   BlockSums& of(const std::string& file, std::uint64_t bytes);
-  // Rank 0's become all ranks' together, of the files that it has asked of() for. Collective.
+  // Combines the checksums of all ranks on rank 0, which must have called of() for every file.
+  // Collective.
   void join_at_first(Context&, const ProcessGroup& group);
-  // Into the manifest's files.
+  // Writes the checksums into the manifest's files.
   void enter(Manifest&) const;
 
  private:

@@ -60,8 +60,8 @@ Starts read_starts(const std::string& save) {
     }
   } catch (const std::exception& error) {
     throw Error(fmt::format(
-        "{}: it tells which checkpoints on nodes have led here, and can't be read ({}); with "
-        "checkpoint.load an iteration of checkpoint.save is gone on from without them",
+        "{}: it lists which checkpoints on nodes belong to the run's history, and can't be read "
+        "({}); set checkpoint.load to an iteration of checkpoint.save to resume without them",
         path, error.what()));
   }
   return starts;

@@ -1,8 +1,11 @@
-// Each start of a run, and the iteration after which it went on: checkpoint.save/.trident-starts,
+// The history of a run: each start, and the iteration after which it resumed. It lies in
+// checkpoint.save/.trident-starts,
 //   {"run": "<id>", "starts": [{"id": "<of the start>", "after": 40, "on_nodes": true}, ...]}
-// A checkpoint on nodes tells the start that saved it. Nodes come and go between starts, so one may
-// turn up again that was saved later than where the run has gone on since: of a branch that was
-// left, which no run goes on from.
+// A checkpoint on nodes names the start that saved it. Nodes come and go between starts. So a node
+// may reappear with a checkpoint that was saved after the iteration from which the run has resumed
+// since. It belongs to an abandoned branch, and no run resumes from it.
+//
+// Only world rank 0 writes the file.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +25,24 @@ struct Starts {
   std::string run;
   std::vector<Start> list;  // in order
 
-  // Whether what start `id` saved after `iteration` has led to where the run is now.
+  // Whether the checkpoint that start `id` saved after `iteration` is part of the run's present
+  // history.
   bool leads_here(const std::string& id, std::int64_t iteration) const;
   bool knows(const std::string& id) const;
-  // Whether nodes may have what the run could go on from.
+  // Whether nodes may have checkpoints from which the run could resume.
   bool any_on_nodes() const;
 };
 
-// None of a run whose file is missing, or another's. Error where it can't be read, or is no such:
-// which checkpoints have led here isn't known then.
+// Returns no starts if the file is missing or belongs to another run. Throws Error if the file
+// can't be read or isn't of this form: the run's history is then unknown.
 Starts read_starts(const std::string& save, const std::string& run);
-// Of whichever run is listed.
+// The same for whichever run the file names.
 Starts read_starts(const std::string& save);
-// Adds one; gives its id. Error where it can't be written.
+// Appends a start and returns its id. Throws Error if the file can't be written.
 std::string record_start(FileSystem&, const std::string& save, const std::string& run,
                          std::int64_t after);
-// That start `id` has saved on nodes; "": that nodes have nothing of the run any more. Error as
-// above.
+// Records that start `id` has saved on nodes; "": that nodes have no checkpoints of the run any
+// more. Throws Error as above.
 void record_on_nodes(FileSystem&, const std::string& save, const std::string& run,
                      const std::string& id);
 

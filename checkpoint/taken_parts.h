@@ -1,17 +1,18 @@
-// What a run takes of a checkpoint that another run has saved.
+// The parts of another run's checkpoint that a run loads.
 #pragma once
 
 #include <cstdint>
 
 namespace trident {
 
-// What a run takes of a checkpoint: all of it, unless it was asked for parts.
+// By default all parts are loaded.
 struct TakenParts {
   bool optimizer = true;  // its state and step, and the loss scale
   bool iteration = true;
-  bool data = true;  // the place in it
-  // Of the checkpoint's vocabulary, where the run's has more: the rows of these are written, and
-  // others 0 in states of the optimizer. 0: it has as many.
+  bool data = true;  // the position in the data
+  // The number of rows in the checkpoint's vocabulary, if the run's has more. These rows are
+  // loaded. The run's further rows keep their weights and get optimizer states of 0. 0: both have
+  // the same number.
   std::int64_t entries = 0;
 
   bool all() const { return optimizer && iteration && data; }

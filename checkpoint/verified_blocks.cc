@@ -13,8 +13,8 @@
 namespace trident {
 namespace {
 
-constexpr std::size_t kSlice = std::size_t{256} << 10;  // is added while it is in the cache
-constexpr std::size_t kAhead = 4;                       // blocks that the system reads meanwhile
+constexpr std::size_t kSlice = std::size_t{256} << 10;  // bytes; summed while they are in the cache
+constexpr std::size_t kAhead = 4;                       // blocks that the system reads ahead
 constexpr std::size_t kMostShared = 6;                  // blocks
 
 }  // namespace
@@ -91,13 +91,13 @@ VerifiedBlocks::Block VerifiedBlocks::block(const std::string& file, std::size_t
       kept_.splice(kept_.begin(), kept_, one);
       return one->bytes;
     }
-    // Somebody reads it: meanwhile the next one, which whoever reads on will want.
+    // Another thread reads it. Meanwhile read the next block, which sequential readers will need.
     if (helps && index + 1 < saved_.at(file).blocks.size() &&
         find(file, index + 1) == kept_.end()) {
       try {
         read(lock, file, index + 1);
       } catch (const std::exception&) {
-        // Is told to whoever asks for it.
+        // A thread that requests this block gets the error.
       }
       continue;
     }

@@ -1,5 +1,5 @@
-// The blocks of a checkpoint's files: each is compared with its sum before anybody uses a byte of
-// it.
+// Reads the blocks of a checkpoint's files. Each block is compared with its checksum before any of
+// its bytes is used. Damage is a RequestError that names the file.
 #pragma once
 
 #include <atomic>
@@ -19,47 +19,50 @@
 
 namespace trident {
 
-// One file. For several threads at once.
+// One file. Thread-safe.
 class VerifiedFile {
  public:
-  // RequestError as ReadFile, or where the file has another size than `saved`, which must stay.
+  // Throws RequestError as ReadFile does, or if the size of the file differs from `saved`, which
+  // must outlive this object.
   VerifiedFile(const std::string& path, const SavedFile& saved);
 
   std::size_t blocks() const { return saved_.blocks.size(); }
-  // RequestError, with the file's name, where the block is damaged; then its bytes are any.
+  // Throws RequestError, with the file's name, if the block is damaged. `into` then has unspecified
+  // contents.
   void read(std::size_t block, ByteBuffer& into) const;
   void verify_all() const;
 
  private:
   ReadFile file_;
   const SavedFile& saved_;
-  mutable std::atomic<std::size_t> ahead_ = 0;  // the first that nobody has asked the system for
+  mutable std::atomic<std::size_t> ahead_ = 0;  // first block without a read-ahead request
 };
 
-// The files of a checkpoint, for all threads of this process that read it: a block is read once for
-// those who need it at about the same time, and who read in the files' order. `most` blocks are
-// kept beside those that somebody holds.
+// The files of a checkpoint, shared by all threads of this process that read it. Thread-safe.
+// Threads that need a block at about the same time, or that read in the files' order, share one
+// read of it. It keeps `most` blocks in addition to those that callers hold.
 class VerifiedBlocks {
  public:
   using Block = std::shared_ptr<const ByteBuffer>;
-  // Gives each file's path.
+  // Returns the path of a file.
   using Locate = std::function<std::string(const std::string& file)>;
 
   VerifiedBlocks(std::map<std::string, SavedFile> files, Locate locate, std::size_t most);
-  // Of the folder's files: the ones that this process has open for the same manifest, or new ones.
+  // The files of `folder`: the object that this process has open for the same manifest, or a new
+  // one.
   static std::shared_ptr<VerifiedBlocks> of(const std::string& folder, const Manifest& manifest);
 
   std::string path(const std::string& file) const { return locate_(file); }
-  // As VerifiedFile::read(). `file`: of the manifest.
+  // Throws as VerifiedFile::read() does. The manifest must list `file`.
   Block block(const std::string& file, std::size_t index);
 
  private:
   struct Kept {
     std::string file;
     std::size_t index = 0;
-    Block bytes;  // null while somebody reads it
+    Block bytes;  // null while a thread reads it
   };
-  // Buffers that nobody uses, for the next blocks: new memory may cost more than reading into it.
+  // Unused buffers for the next blocks: allocating new memory may cost more than reading into it.
   struct Buffers {
     std::mutex mutex;
     std::vector<ByteBuffer> free;
@@ -70,10 +73,10 @@ class VerifiedBlocks {
   const std::map<std::string, SavedFile> saved_;
   const Locate locate_;
   const std::size_t most_;
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;  // guards the following members
   std::condition_variable changed_;
   std::map<std::string, std::unique_ptr<VerifiedFile>> files_;
-  std::list<Kept> kept_;  // the one used last in front
+  std::list<Kept> kept_;  // most recently used first
   const std::shared_ptr<Buffers> buffers_ = std::make_shared<Buffers>();
 };
 

@@ -1,14 +1,14 @@
-# The CUDA toolkit (13), cuDNN (9) and NCCL (2.28) as NVIDIA installs them, beside each other or in
-# the toolkit; cuDNN's C++ headers as scripts/cuda_tools installs them.
+# Finds the CUDA toolkit (13), cuDNN (9) and NCCL (2.28) as NVIDIA installs them, next to each other
+# or inside the toolkit, and cuDNN's C++ headers as scripts/cuda_tools installs them.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  # Ampere, Hopper, Blackwell, and what a driver can compile for later ones.
+  # Ampere, Hopper, Blackwell, and code that a driver can compile for later ones.
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual 100-real)
 endif()
 if(NOT DEFINED CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
 endif()
 enable_language(CUDA)
-# nvcc knows C++20 from 12.0 on, CMake 3.25 does not know that.
+# nvcc has C++20 from 12.0 on, but CMake 3.25 does not know that.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -18,7 +18,7 @@ set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit 13 REQUIRED)
 
-# trident_cuda_library(NAME HEADER LIBRARY): an imported target from beside the toolkit.
+# trident_cuda_library(NAME HEADER LIBRARY): an imported target for a library next to the toolkit.
 function(trident_cuda_library name header library)
   find_path(${name}_INCLUDE_DIR ${header} HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(${name}_LIBRARY ${library} HINTS ${CUDAToolkit_LIBRARY_DIR}

@@ -1,4 +1,4 @@
-# Everything comes from the distribution's packages; scripts/packages.txt lists them.
+# All dependencies are packages of the distribution; scripts/packages.txt lists them.
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
@@ -11,9 +11,9 @@ else()
   find_package(OpenMP REQUIRED COMPONENTS CXX)
 endif()
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2)  # the program's alone
-find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # its header alone, in the system's place
-# Libraries that come without a CMake package, found by a header and the library:
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2)  # only the program uses it
+find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # only the header, in the system's folder
+# Libraries without a CMake package are found by a header and the library:
 # trident_plain_library(NAME HEADER LIBRARY) makes NAME::LIBRARY.
 function(trident_plain_library name header library)
   find_path(${name}_INCLUDE_DIR ${header} REQUIRED)

@@ -1,7 +1,7 @@
-# `cmake --install` gives the library, its headers, the program and a CMake package, so that
-# find_package(trident) and target_link_libraries(... trident::trident) work; tests/install does it.
-# Two components: `runtime` for those who run the program, `development` for those who link with the
-# library (packages.cmake).
+# `cmake --install` installs the library, its headers, the program and a CMake package, so that
+# find_package(trident) and target_link_libraries(... trident::trident) work; tests/install tests
+# it. There are two components: `runtime` for users who run the program, `development` for users who
+# link with the library (packages.cmake).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -37,7 +37,7 @@ if(type STREQUAL "STATIC_LIBRARY")
   set(TRIDENT_STATIC ON)
 else()
   set(TRIDENT_STATIC OFF)
-  # Found from wherever the folder is put.
+  # The program finds the library wherever the folder is moved.
   set_target_properties(${app_targets} PROPERTIES
                         INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
   set_target_properties(trident PROPERTIES
@@ -46,7 +46,7 @@ else()
 endif()
 if(TARGET trident_mpi)
   install(TARGETS trident_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/trident COMPONENT runtime)
-  # The library opens it by its name alone.
+  # The library opens the module by its file name alone.
   set_target_properties(trident PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN;$ORIGIN/trident")
 endif()
 configure_package_config_file(cmake/trident-config.cmake.in

@@ -1,16 +1,17 @@
 # `cpack` in the build folder makes the packages (scripts/package):
 #   DEB   trident and libtrident-dev, which take their libraries from the distribution
-#   TGZ   an archive that brings them along, the C library and MPI apart
-# The components `runtime` and `development` are install.cmake's; `bundled` are those libraries.
+#   TGZ   an archive that contains its libraries, except the C library and MPI
+# install.cmake defines the components `runtime` and `development`; `bundled` has the libraries.
 if(NOT TRIDENT_MPI_MODULE)
   message(FATAL_ERROR "TRIDENT_PACKAGES needs TRIDENT_MPI_MODULE")
 endif()
 
-# A RUNPATH holds for a file's own libraries alone, an RPATH for theirs, too, unless they have a RUNPATH.
+# A RUNPATH holds for a file's own libraries alone. An RPATH also holds for the libraries of these,
+# unless they have a RUNPATH.
 target_link_options(trident_program PRIVATE -Wl,--disable-new-dtags)
 target_link_options(trident PRIVATE -Wl,--disable-new-dtags)
 
-# The program's own pages.
+# The program's manual page and completions.
 set(pages ${PROJECT_BINARY_DIR}/pages)
 file(MAKE_DIRECTORY ${pages})
 add_custom_command(OUTPUT ${pages}/trident.1.gz ${pages}/trident ${pages}/trident.fish ${pages}/_trident
@@ -34,7 +35,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libtrident-dev RE
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trident COMPONENT runtime
         PATTERN machines EXCLUDE)
 
-# The C and C++ library are the system's, at least as new as scripts/least_glibc says.
+# The C and C++ library are the system's, at least as new as scripts/least_glibc prints.
 install(RUNTIME_DEPENDENCY_SET libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|stdc\\+\\+|gcc_s)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT bundled EXCLUDE_FROM_ALL)

@@ -1,4 +1,4 @@
-# Read by cpack before each generator's packages.
+# cpack reads this file before each generator's packages.
 if(CPACK_GENERATOR STREQUAL "DEB")
   set(CPACK_COMPONENTS_ALL runtime development)
   set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)

@@ -1,26 +1,26 @@
-# What is installed: the public interface, for programs that train, plan or generate, and that add
-# models, schedules, optimizers, transports and collective algorithms of their own
+# The installed headers: the public interface, for programs that train, plan or generate, and that
+# add models, schedules, optimizers, transports and collective algorithms of their own
 # (tests/install/consumer is one). All other headers may change from one version to the next.
 set(TRIDENT_PUBLIC_HEADERS
     settings/config.h settings/constraints.h
     core/context.h core/device.h base/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
     kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
-    kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h
+    kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h kernels/rotary.h
     parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
     parallel/state.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
     parallel/transport/transport.h parallel/transport/transport_registry.h
     parallel/transport/endpoint.h parallel/collectives/collective.h
     parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h
-    models/module.h models/architecture.h models/family_files.h models/attention.h models/mlp.h models/norm.h
+    models/module.h models/architecture.h models/family_formats.h models/attention.h models/mlp.h models/norm.h
     models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
     engine/setup/registry.h engine/optimizer/optimizer.h run/loop/trainer.h
     run/loop/training_inputs.h run/startup/training_job.h run/startup/job_config.h
-    run/launch/launch.h planner/plan/plan.h run/generation/generate.h
+    run/processes/launch.h planner/plan/plan.h run/generation/generate.h
     )
 
-# What these include. Not for programs to include by themselves.
+# The public headers include these. Programs must not include them directly.
 set(TRIDENT_INCLUDED_HEADERS
     settings/problems.h
     base/files/file.h
@@ -43,6 +43,6 @@ set(TRIDENT_INCLUDED_HEADERS
     engine/optimizer/optimizer_registry.h report/best_rates.h report/iteration_metrics.h
     report/product_rate.h run/startup/bf16_products.h kernels/cpu_library.h
     planner/machine/machine.h planner/search/search_progress.h
-    run/launch/agreement.h run/loop/report_facts.h run/startup/auto_layout.h run/loop/ramp_lists.h run/launch/devices.h run/launch/rendezvous.h run/generation/sampling.h
+    run/processes/agreement.h run/loop/report_facts.h run/startup/auto_layout.h run/loop/ramp_lists.h run/processes/devices.h run/processes/rendezvous.h run/generation/sampling.h
     run/folders/locked_folder.h run/folders/run_folder.h run/folders/starting_point.h
     )

@@ -10,14 +10,14 @@ namespace {
 
 constexpr std::int64_t none = -1;
 
-// The number that a file begins with; `none` where there is no file or it says "max".
+// The number that a file begins with; `none` if there is no file or it contains "max".
 std::int64_t number(const std::string& path) {
   std::int64_t value = none;
   std::ifstream file(path);
   return file >> value ? value : none;
 }
 
-// The number behind a word.
+// The number after the word `key`.
 std::int64_t number_of(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string word; file >> word;) {
@@ -34,8 +34,8 @@ constexpr ControlFiles version_1{"memory.limit_in_bytes", "memory.usage_in_bytes
                                  "total_inactive_file"};
 constexpr ControlFiles version_2{"memory.max", "memory.current", "inactive_file"};
 
-// The least that the group and those above it leave. A container may see the path of its host,
-// whose groups are not there.
+// The least that the group and the groups above it leave. A container may see the path of its host,
+// whose groups don't exist in it.
 std::int64_t left_in(const std::string& mount, std::string group, const ControlFiles& files) {
   std::int64_t left = std::numeric_limits<std::int64_t>::max();
   for (;;) {

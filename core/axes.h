@@ -1,6 +1,6 @@
-// The axes along which the ranks of a job divide its work, and what ranks that differ along one
-// have in common. World size, groups, plan and printing iterate over them, so that an axis more is
-// a row more (ParallelConfig::axes).
+// The axes along which the ranks of a job divide its work, and the groups of ranks that an axis is
+// part of. World size, groups, plan and printing iterate over the axes, so a new axis is a new row
+// (ParallelConfig::axes).
 #pragma once
 
 #include <cstdint>
@@ -11,25 +11,26 @@
 
 namespace trident {
 
-// What a rank's groups are for. An axis may be part of several; a group over several axes has the
-// product of their ranks.
+// The purpose of a group of ranks. An axis may be part of several groups. The size of a group over
+// several axes is the product of their sizes.
 enum class Group : std::uint8_t {
-  tensor,    // who shares each layer
-  pipeline,  // whom a micro-batch passes one after the other
-  batch,     // who gets different samples
-  shard,     // who shares ZeRO's states of a parameter
-  replicas,  // who holds the same shard once more
-  loss,      // over whom loss and gradients are summed
+  tensor,    // ranks that share each layer
+  pipeline,  // ranks that a micro-batch passes one after the other
+  batch,     // ranks with different samples
+  shard,     // ranks that share ZeRO's states of a parameter
+  replicas,  // ranks with another copy of the same shard
+  loss,      // ranks over which loss and gradients are summed
 };
 
-// Those that may cut a parameter into parts. Of ranks that hold the same part one speaks for all:
-// the first of each such group that doesn't cut it (Placement::speaks).
+// The groups that may shard a parameter. Among the ranks with the same shard, the primary replica
+// is the first rank of each of these groups that does not shard the parameter
+// (Placement::is_primary).
 inline constexpr Group sharding_groups[] = {Group::tensor};
 
 struct MeshAxis {
   std::string name = {};   // "tp": in rank orders, plans and timelines
   std::string title = {};  // "tensor", for people
-  std::string key = {};    // of the config's section "parallel"; "": it isn't asked for there
+  std::string key = {};    // its key in the config's section "parallel"; "": not a config key
   std::int64_t size = 1;
   std::vector<Group> groups = {};
 
@@ -37,13 +38,13 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
-// Ranks of each group of this kind; 1 where no axis is part of it.
+// The number of ranks of each group of this kind; 1 if no axis is part of it.
 std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group);
 std::int64_t world_size(const std::vector<MeshAxis>& axes);
 
-// The axes by number in the order that names them, joined by dashes, the fastest first
-// ("tp-dp-pp"). Axes without a key may be left out and then come last. Nothing where it names
-// something else, or an axis twice or not at all.
+// The indices of the axes in the order that `order` names: joined by dashes, the fastest-varying
+// first ("tp-dp-pp"). Axes without a key may be omitted and then come last. Returns nothing if
+// `order` has an unknown name, names an axis twice, or omits an axis with a key.
 std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& axes,
                                                    std::string_view order);
 

@@ -12,8 +12,8 @@
 namespace trident {
 namespace {
 
-// Under the address sanitizer every byte of a CPU's memory that is in no block is poisoned, and
-// blocks keep a distance.
+// Under the address sanitizer, every byte of CPU memory outside the blocks is poisoned, and there
+// is a gap between blocks.
 #if defined(__SANITIZE_ADDRESS__)
 std::size_t distance(const Device& device) {
   return device.kind() == DeviceKind::cpu ? 64 : 0;
@@ -33,7 +33,7 @@ void allow(const Device&, std::byte*, std::size_t) {}
 #endif
 
 std::size_t whole_lines(const Device& device, std::size_t bytes) {
-  // A GPU's libraries choose their algorithm by alignment too: it must not vary.
+  // A GPU's libraries also choose their algorithm by alignment, so the alignment must not vary.
   const std::size_t line = device.kernels() == DeviceKind::cuda ? 256 : 64;
   return (std::max<std::size_t>(bytes, 1) + line - 1) / line * line + distance(device);
 }
@@ -71,7 +71,7 @@ void BlockPool::add_segment(std::size_t bytes) {
   ++figures_.segments;
 }
 
-// Segments without a block, whose sizes fit nothing any more; false where there is none.
+// Returns segments without a used block to the device. False if there is no such segment.
 bool BlockPool::drop_free_segments() {
   bool dropped = false;
   for (auto segment = segments_.begin(); segment != segments_.end();) {
@@ -91,7 +91,7 @@ bool BlockPool::drop_free_segments() {
   return dropped;
 }
 
-// Counts the pieces that a block newly uses.
+// Counts the units that a block newly uses.
 void BlockPool::hold(std::byte* block, std::size_t bytes) {
   const auto segment = segment_of(block);
   const auto begin = static_cast<std::size_t>(block - segment->first);

@@ -1,12 +1,12 @@
-// Moments of a rank.
+// Clock readings of a rank.
 #pragma once
 
 #include <cstdint>
 
 namespace trident {
 
-// Wall clock and the CPU time of the thread that computes (0 at any fixed moment), in nanoseconds.
-// A GPU has one clock for both.
+// The wall clock, and the CPU time of the thread that computes, in nanoseconds from an arbitrary
+// fixed moment. A GPU has one clock for both.
 struct ClockReading {
   std::int64_t wall_ns = 0;
   std::int64_t cpu_ns = 0;

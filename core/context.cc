@@ -34,7 +34,7 @@ void Context::keep(std::shared_ptr<Pending> pending) {
     try {
       return one->done();
     } catch (const std::exception&) {
-      return false;  // the device has failed, which its next use tells
+      return false;  // the device has failed; its next use reports the failure
     }
   });
   pending_.push_back(std::move(pending));
@@ -90,7 +90,7 @@ void Context::write_on_host(const Tensor& tensor,
                             const std::function<void(std::span<std::byte>)>& fill) {
   const auto size = static_cast<std::size_t>(tensor.bytes());
   bool in_place = false;
-  std::exception_ptr error;  // of the stream's work it would be an error of the whole run
+  std::exception_ptr error;  // thrown in stream work, the exception would fail the whole run
   stream_->enqueue([&](const Access& access) {
     void* const at = TensorAddress::of(access, tensor);
     if (access.queue() != nullptr) return;

@@ -1,5 +1,5 @@
-// A rank's execution context: its device, stream, threads, memory and ledger. Passed in everywhere;
-// there are no globals, because many ranks live in one process.
+// A rank's execution context: its device, stream, threads, memory and ledger. It is passed to
+// functions as an argument. There are no globals, because many ranks live in one process.
 #pragma once
 
 #include <cstddef>
@@ -21,31 +21,31 @@ namespace trident {
 
 class OperationTrace;
 
-// What a backend's kernels keep per rank (cached primitives). Touched only by stream work.
+// State that a backend's kernels keep per rank (cached primitives). Only stream work touches it.
 class KernelState {
  public:
   virtual ~KernelState() = default;
 };
 
-// How kernels may choose between ways to compute the same.
+// How kernels choose between several ways to compute the same result.
 struct KernelOptions {
-  bool deterministic = true;  // the same way in every run; else what is found fastest
-  bool tf32 = false;          // of a GPU: fp32 products from operands rounded to 10 bits
-  bool widen_bf16 = false;  // of a CPU: bf16 products from operands that become fp32 block by block
+  bool deterministic = true;  // the same way in every run; otherwise the fastest way found
+  bool tf32 = false;          // on a GPU: fp32 products of operands rounded to 10 bits
+  bool widen_bf16 = false;    // on a CPU: bf16 products of operands widened to fp32 block by block
 };
 
-// Something of a context that others still use, such as a message that has not been taken.
+// A resource of a context that other ranks still use, such as a message that has not been received.
 class Pending {
  public:
   virtual ~Pending() = default;
   virtual bool done() const = 0;
-  virtual void finish() noexcept = 0;  // returns when it is done, or nobody can use it any more
+  virtual void finish() noexcept = 0;  // returns when it is done, or can no longer be used
 };
 
 class Context {
  public:
-  // The device must outlive the context, the context every tensor made by it and every tensor's
-  // work. One thread drives a context at a time.
+  // The device must outlive the context. The context must outlive every tensor that it made, and
+  // the work on these tensors. Only one thread at a time may use a context.
   Context(Device& device, int threads, KernelOptions options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -53,7 +53,8 @@ class Context {
 
   Device& device() { return device_; }
   const KernelOptions& kernel_options() const { return options_; }
-  // Nothing is computed or exchanged here: memory is counted (make_planning_device).
+  // Whether nothing is computed or exchanged here, and memory is only counted
+  // (make_planning_device).
   bool is_planning() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
   ThreadTeam& team() { return team_; }
@@ -64,23 +65,23 @@ class Context {
 
   KernelClock& kernel_clock() { return kernel_clock_; }
 
-  // Where operations are entered, if that is wanted; it outlives its use. Those of groups only
-  // where they exchange nothing (parallel/transport/planning.h).
+  // The trace in which operations are recorded, or null. It must outlive its use. Operations of
+  // groups are recorded only if the groups exchange nothing (parallel/transport/planning.h).
   OperationTrace* trace() const { return trace_; }
   void set_trace(OperationTrace* trace) { trace_ = trace; }
 
-  // Copies enter the stream's order; `source` may be reused at once.
+  // Enqueues the copy in the stream's order. `source` may be reused at once.
   void copy_from_host(const Tensor& destination, std::span<const std::byte> source);
-  // `destination` holds the values only after synchronize(); until then it is poison (0xff bytes)
-  // on an asynchronous device. It must stay alive until then.
+  // `destination` holds the values only after synchronize(), and must stay alive until then. On an
+  // asynchronous device it is poison (0xff bytes) until then.
   void copy_to_host(std::span<std::byte> destination, const Tensor& source);
-  // Calls visit(bytes) with the tensor's elements: where they lie, if the stream's work finds them
-  // in the host's memory, else with a copy. Waits for the stream.
+  // Calls visit(bytes) with the tensor's elements: in place if stream work finds them in host
+  // memory, otherwise with a copy. Waits for the stream.
   void read_on_host(const Tensor& tensor,
                     const std::function<void(std::span<const std::byte>)>& visit);
-  // Calls fill(bytes), which writes all of the tensor's elements: where they lie, if the stream's
-  // work finds them in the host's memory, else where they are copied from. What `fill` throws is
-  // thrown; then the elements are any. Waits for the stream before `fill`.
+  // Calls fill(bytes), which writes all elements of the tensor: in place if stream work finds them
+  // in host memory, otherwise into a buffer that is copied to the tensor. An exception of `fill` is
+  // rethrown; the elements are then undefined. Waits for the stream before `fill`.
   void write_on_host(const Tensor& tensor, const std::function<void(std::span<std::byte>)>& fill);
   void synchronize() { stream_->synchronize(); }
 
@@ -99,15 +100,17 @@ class Context {
     return values;
   }
 
-  // Writes the clocks into `slot` when the stream gets there; read it after synchronize().
+  // Writes the clocks into `slot` when the stream reaches this point. Read `slot` after
+  // synchronize().
   void mark(ClockReading& slot) {
     if (!is_planning()) stream_->enqueue([this, &slot](const Access&) { stream_->mark(slot); });
   }
 
-  // Holds it until it is done, at the latest until this context goes. Any thread.
+  // Holds `pending` until it is done, at the latest until this context is destroyed. Any thread may
+  // call it.
   void keep(std::shared_ptr<Pending> pending);
 
-  // The backend's state, made at the first call.
+  // The backend's state, created at the first call.
   template <class State>
   State& kernel_state() {
     if (!kernel_state_) kernel_state_ = std::make_unique<State>();
@@ -125,7 +128,7 @@ class Context {
   OperationTrace* trace_ = nullptr;
   std::mutex pending_mutex_;
   std::vector<std::shared_ptr<Pending>> pending_;
-  std::unique_ptr<Stream> stream_;  // last: its thread ends before what it uses
+  std::unique_ptr<Stream> stream_;  // last: its thread must end before the members that it uses
 };
 
 }  // namespace trident

@@ -12,8 +12,8 @@
 namespace trident {
 namespace {
 
-constexpr std::chrono::milliseconds stretch{20};  // several slices of a scheduler's
-constexpr int busy_stretches = 3, calm_stretches = 10;
+constexpr std::chrono::milliseconds interval{20};  // several time slices of a scheduler
+constexpr int busy_intervals = 3, calm_intervals = 10;
 
 }  // namespace
 
@@ -35,10 +35,10 @@ std::optional<std::chrono::nanoseconds> time_without_core() {
   return std::chrono::nanoseconds(waited);
 }
 
-void ContentionRule::add(std::chrono::nanoseconds length, std::chrono::nanoseconds lost) {
+void ContentionDetector::add(std::chrono::nanoseconds length, std::chrono::nanoseconds lost) {
   const bool other = found_ ? lost < length / 50 : lost > length / 10;
   in_a_row_ = other ? in_a_row_ + 1 : 0;
-  if (in_a_row_ < (found_ ? calm_stretches : busy_stretches)) return;
+  if (in_a_row_ < (found_ ? calm_intervals : busy_intervals)) return;
   found_ = !found_;
   in_a_row_ = 0;
 }
@@ -67,7 +67,7 @@ void CoreContention::conclude() {
   const auto now = Clock::now();
   rule_.add(now - last_, most);
   last_ = now;
-  next_ = now + stretch;
+  next_ = now + interval;
 }
 
 }  // namespace trident

@@ -1,7 +1,7 @@
-// Whether others want the cores that threads of this process compute on: another program, or
-// another run. A thread that waits for another one of its rank keeps its core, since it goes on
-// sooner than one that sleeps; where the core is wanted it had better give it away, as it may be
-// the awaited thread that wants it.
+// Detects that other processes want the cores on which threads of this process compute: another
+// program, or another run. A thread that waits for another thread of its rank keeps its core,
+// because it resumes sooner than a sleeping thread. If the core is wanted, the thread should yield
+// it, because the awaited thread may need this core.
 #pragma once
 
 #include <chrono>
@@ -11,49 +11,50 @@
 
 namespace trident {
 
-// For how long the calling thread could have run but had no core, since it began. Nothing where
-// the system doesn't count that (/proc/thread-self/schedstat of Linux).
+// The time, since its start, for which the calling thread was runnable but had no core. Returns
+// nothing if the system doesn't count it (/proc/thread-self/schedstat of Linux).
 std::optional<std::chrono::nanoseconds> time_without_core();
 
-// What follows from the time that was lost so. Cores are wanted after three stretches in a row of
-// which a thread has lost a tenth, since others come and go in any system, until of ten in a row
-// none has lost a fiftieth.
-class ContentionRule {
+// Decides from the lost time whether cores are wanted. They are wanted after three intervals in a
+// row in each of which a thread has lost more than a tenth: other processes come and go on any
+// system. They are no longer wanted after ten intervals in a row in which no thread has lost a
+// fiftieth.
+class ContentionDetector {
  public:
-  // `lost`: by the thread that has lost most in a stretch of this length.
-  void add(std::chrono::nanoseconds stretch, std::chrono::nanoseconds lost);
+  // `lost`: the time lost by the thread that has lost most in an interval of length `interval`.
+  void add(std::chrono::nanoseconds interval, std::chrono::nanoseconds lost);
   bool found() const { return found_; }
 
  private:
   bool found_ = false;
-  int in_a_row_ = 0;  // stretches that speak for the other
+  int in_a_row_ = 0;  // intervals in a row that contradict found_
 };
 
-// Watches some threads, which look at the time that they have lost themselves.
+// Watches some threads. Each thread measures the time that it has lost itself.
 class CoreContention {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit CoreContention(int threads = 1) : watched_(static_cast<std::size_t>(threads)) {}
-  // Some 20 ms after the last conclude(). Then threads call look(), each with its own number, and
-  // once they have one of them conclude(). A thread that doesn't look counts as one that has lost
-  // nothing.
+  // True about 20 ms after the last conclude(). Then threads call look(), each with its own number;
+  // afterwards one of the threads calls conclude(). A thread that doesn't call look() counts as
+  // having lost nothing.
   bool due() const { return Clock::now() >= next_; }
   void look(int thread);
   void conclude();
   bool found() const { return rule_.found(); }
 
-  // All of this of the calling thread alone.
+  // Does all of this for the calling thread alone.
   bool wanted();
 
  private:
   struct Watched {
-    long id = 0;  // of the system's; another thread may come in its place
+    long id = 0;  // the system's thread id; another thread may take over this number
     std::chrono::nanoseconds before{0}, lost{0};
   };
   std::vector<Watched> watched_;
   Clock::time_point last_ = Clock::now(), next_ = last_;
-  ContentionRule rule_;
+  ContentionDetector rule_;
 };
 
 }  // namespace trident

@@ -8,7 +8,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// So many slices of one gap count: a loaded machine may wake a thread late.
+// At most this many slices of one gap count. A loaded machine may wake a thread late.
 constexpr int counted_slices = 4;
 
 }  // namespace

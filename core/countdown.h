@@ -1,5 +1,5 @@
-// A limit on waiting that counts only while this process runs. A process that was stopped (SIGSTOP,
-// Ctrl-Z) has not waited meanwhile, and its peers' answers may lie ready when it goes on.
+// A time-out that counts only while this process runs. A process that was stopped (SIGSTOP, Ctrl-Z)
+// has not waited meanwhile, and answers of its peers may be ready when it resumes.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,10 @@
 
 namespace trident {
 
-// One wait of one thread. The waiter looks at least as often as next_look() says, and each look
-// counts what passed since the last one, but no more than a few slices of it: a longer gap is one
-// in which the thread could not look. `excused`, if given, is asked when the limit is reached;
-// where it says so, the limit holds from there on.
+// One wait of one thread. The waiter calls over() at least as often as next_look() says. Each call
+// counts the time since the last call, but no more than a few slices: in a longer gap the thread
+// could not run. When the limit is reached, `excused` is called, if given; if it returns true, the
+// limit starts again.
 class Countdown {
  public:
   using Clock = std::chrono::steady_clock;
@@ -19,11 +19,11 @@ class Countdown {
   Countdown() = default;  // without a limit
   explicit Countdown(Clock::duration limit, std::function<bool()> excused = nullptr);
 
-  // Until when a waiter may sleep before it looks again.
+  // The time until which a waiter may sleep before it calls over().
   Clock::time_point next_look() const;
-  // Counts; true once the limit is reached without an excuse.
+  // Counts the time. Returns true once the limit is reached without an excuse.
   bool over();
-  // There was progress: the limit holds from here on.
+  // Call it after progress: the limit starts again.
   void restart();
 
  private:

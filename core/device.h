@@ -1,10 +1,9 @@
-// Where tensors live and work on them runs: a device and its in-order streams.
+// A device, which holds tensors, and its in-order streams, which run the work on them.
 //
-// Nobody but a piece of work on a stream touches tensor memory, and it gets at it through the
-// Access that the stream hands it. On the CPU device the stream runs work at once, in the caller's
-// thread; on the `guarded` device it runs later, in order. On a GPU work runs at once, too, but
-// touches no memory: it puts kernels and copies into the queue that its Access names, and those run
-// later, in order.
+// Only work on a stream touches tensor memory, through the Access that the stream passes to it. On
+// the CPU device, the stream runs work at once, in the caller's thread. On the `guarded` device,
+// work runs later, in order. On a GPU, work runs at once, too, but touches no memory: it puts
+// kernels and copies into the queue of its Access, and these run later, in order.
 #pragma once
 
 #include <cstddef>
@@ -20,27 +19,27 @@
 
 namespace trident {
 
-// Which kernels serve it. `planning` stands for another: its memory has addresses and nothing
-// behind them, kernels only take the workspace that they would need, and process groups exchange
-// nothing.
+// The kernels that serve a device. A `planning` device stands for another device: its memory has
+// addresses without storage, its kernels only take the workspace that they would need, and process
+// groups exchange nothing.
 enum class DeviceKind { cpu, cuda, planning };
 
-// The right to touch tensor memory, given to work that runs on a stream. See Access::data in
+// The right to touch tensor memory, given to work that runs on a stream. See data() in
 // core/tensor.h.
 class Access {
  public:
   explicit Access(std::ptrdiff_t offset = 0) : offset_(offset) {}
-  // Of a GPU: addresses as they are, work goes into the backend's `queue`.
+  // For a GPU: addresses stay as they are, and work goes into the backend's `queue`.
   static Access to_queue(void* queue) {
     Access access;
     access.queue_ = queue;
     return access;
   }
-  // The address at which the stream's work finds a device address.
+  // The address at which stream work finds a device address.
   void* map(void* device_address) const {
     return static_cast<std::byte*>(device_address) + offset_;
   }
-  // Null where work itself touches memory.
+  // Null if work touches memory itself.
   void* queue() const { return queue_; }
 
  private:
@@ -53,7 +52,7 @@ class Stream {
   using Work = std::function<void(const Access&)>;
   virtual ~Stream() = default;
 
-  // Runs `work` after everything enqueued before it. What it captures by value (tensors) is kept
+  // Runs `work` after everything enqueued before it. Values that it captures (tensors) are kept
   // until it has run. An exception of asynchronous work is rethrown by the next synchronize().
   template <class F>
   void enqueue(F&& work) {
@@ -63,16 +62,18 @@ class Stream {
       push(Work(std::forward<F>(work)));
     }
   }
-  // Returns when everything enqueued has run.
+  // Returns when all enqueued work has run.
   virtual void synchronize() = 0;
-  // Work runs at once in the caller's thread.
+  // Whether work runs at once, in the caller's thread.
   bool immediate() const { return immediate_; }
 
-  // In stream work. Host memory to the address `to`; `from` may be reused at once.
+  // For stream work: copies host memory to the address `to`. `from` may be reused at once.
   virtual void write(void* to, std::span<const std::byte> from);
-  // The address `from` to host memory, which holds the values after the next synchronize().
+  // For stream work: copies from the address `from` to host memory, which holds the values after
+  // the next synchronize().
   virtual void read(std::span<std::byte> to, const void* from);
-  // The clocks when the stream gets here; there after the next synchronize().
+  // Reads the clocks when the stream reaches this point. `slot` is valid after the next
+  // synchronize().
   virtual void mark(ClockReading& slot) { slot = read_clock(); }
 
  protected:
@@ -85,12 +86,13 @@ class Stream {
   Access access_;
 };
 
-// A point in the order of a GPU stream's work, for which other streams can wait. Any thread.
+// A point in the order of a GPU stream's work, for which other streams can wait. Any thread may use
+// it.
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
-  virtual void record(const Access&) = 0;      // what the stream has been given so far
-  virtual void wait(const Access&) const = 0;  // the stream waits for the last record, not the host
+  virtual void record(const Access&) = 0;      // marks the work given to the stream so far
+  virtual void wait(const Access&) const = 0;  // the stream, not the host, waits for the record
   virtual bool reached() const = 0;            // true before any record
   virtual void synchronize() const = 0;        // the host waits
 };
@@ -99,38 +101,41 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
-  // Whose kernels work on its tensors; of a planning device, those that it counts for.
+  // The kernels that work on its tensors. For a planning device, the kernels of the device that it
+  // stands for.
   virtual DeviceKind kernels() const { return kind(); }
   virtual std::string_view name() const = 0;
-  // Whether its memory exists. If not, allocate() returns addresses alone, each of them once.
+  // Whether its memory exists. If not, allocate() only returns addresses, each of them once.
   virtual bool has_memory() const { return true; }
-  // 64-byte aligned, never null; throws Error when there is no memory left.
+  // 64-byte aligned, never null. Throws OutOfMemory if no memory is left.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* address, std::size_t bytes) = 0;
   struct Segment {
     void* address;
     std::size_t bytes;
   };
-  // At least `at_least` bytes, to be cut into blocks (core/block_pool.h); given back as they are by
-  // deallocate(). Where memory costs nothing before its first use, far more.
+  // Allocates at least `at_least` bytes, which the caller splits into blocks (core/block_pool.h).
+  // deallocate() takes back the segment as it is. Where memory costs nothing before its first use,
+  // the segment is far larger.
   virtual Segment allocate_segment(std::size_t at_least) { return {allocate(at_least), at_least}; }
   struct Memory {
-    std::int64_t free = 0, total = 0;  // bytes, of all processes that use it
+    std::int64_t free = 0, total = 0;  // bytes, over all processes that use the device
   };
-  // Of a GPU; nothing of memory that is the host's.
+  // The memory of a GPU; zeros if the memory is the host's.
   virtual Memory memory() { return {}; }
-  // What lies there is not needed until it is written again; false where that changes nothing.
+  // Drops the contents of memory that is not needed until it is written again. Returns false if
+  // this has no effect.
   virtual bool release(void*, std::size_t) { return false; }
   virtual std::unique_ptr<Stream> make_stream() = 0;
-  // Null where stream work itself touches memory.
+  // Null if stream work touches memory itself.
   virtual std::unique_ptr<DeviceEvent> make_event() { return nullptr; }
-  // What the calling thread enqueues, named in a profiler's timeline (NVTX); they nest.
+  // Names the work that the calling thread enqueues in a profiler's timeline (NVTX). Ranges nest.
   virtual bool has_ranges() const { return false; }
   virtual void begin_range(const std::string&) {}
   virtual void end_range() {}
 };
 
-// A named range while it lives; `name()` is called where the device has ranges.
+// A named range for the lifetime of the object. `name()` is called only if the device has ranges.
 class NamedRange {
  public:
   template <class Name>
@@ -147,17 +152,18 @@ class NamedRange {
   Device* device_;
 };
 
-// Plain host memory; streams run work at once.
+// A device in plain host memory. Its streams run work at once.
 std::unique_ptr<Device> make_cpu_device();
 
-// For running a step to see what its ledger and its trace say, without doing it: the plan. Values
+// A device for plans: a step runs without computing, to fill its ledger and its trace. Values
 // copied to the host are zeros. `kernels`: cpu or cuda.
 std::unique_ptr<Device> make_planning_device(DeviceKind kernels = DeviceKind::cpu);
 
-// CPU kernels behind addresses that fault: an allocation's address has no access rights, the same
-// pages are mapped a second time where only stream work (through Access) finds them; work runs in
-// order on a thread of the stream. New memory is filled with 0xff bytes (NaN in every format).
-// `bytes` is the size of the device, taken from the system as it is touched.
+// A device with CPU kernels and guarded addresses. The address of an allocation has no access
+// rights; the same pages are mapped a second time, where only stream work (through Access) finds
+// them. Work runs in order on a thread of the stream. New memory is filled with 0xff bytes (NaN in
+// every format). `bytes` is the size of the device; the system provides its memory as it is
+// touched.
 std::unique_ptr<Device> make_guarded_device(std::size_t bytes = std::size_t{4} << 30);
 
 }  // namespace trident

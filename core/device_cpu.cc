@@ -22,8 +22,8 @@ class ImmediateStream final : public Stream {
   void push(Work work) override { work(Access{}); }
 };
 
-// A step touches gigabytes, and under a hypervisor a missed translation is a walk through two page
-// tables: large blocks are mapped by themselves, on huge pages where the system has them.
+// A step touches gigabytes, and under a hypervisor a TLB miss walks two page tables. Large blocks
+// are therefore mapped separately, on huge pages if the system has them.
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -40,13 +40,13 @@ void* map_large(std::size_t bytes) {
   std::byte* const address = static_cast<std::byte*>(start) + before;
   if (before > 0) munmap(start, before);
   munmap(address + size, huge_page - before);
-  // Whole huge pages only: a part of one would take memory that nobody asked for.
+  // Whole huge pages only: a part of a huge page would take memory that was not requested.
   madvise(address, size / huge_page * huge_page, MADV_HUGEPAGE);
   return address;
 }
 
-// What is taken at once: as much as the machine has, which costs nothing before it is touched; but
-// little where addresses themselves are limited (`ulimit -v`) or count as memory (overcommit 2).
+// The usual size of a segment: the machine's memory, which costs nothing before it is touched; but
+// little if addresses themselves are limited (`ulimit -v`) or count as memory (overcommit 2).
 std::size_t segment_size() {
   rlimit limit{};
   int overcommit = 0;

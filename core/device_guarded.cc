@@ -56,7 +56,7 @@ class ThreadStream final : public Stream {
         busy_ = true;
         const bool failed = error_ != nullptr;
         lock.unlock();
-        if (!failed) {  // after an error the rest would compute on garbage
+        if (!failed) {  // after an error the remaining work would compute on garbage
           try {
             work(access_);
           } catch (...) {
@@ -65,7 +65,7 @@ class ThreadStream final : public Stream {
             lock.unlock();
           }
         }
-        work = nullptr;  // give back what it captured before anybody sees the stream idle
+        work = nullptr;  // destroys its captures before the stream looks idle
         lock.lock();
       }
       busy_ = false;
@@ -115,7 +115,7 @@ class GuardedDevice final : public Device {
       std::memset(static_cast<std::byte*>(alias_) + begin, 0xff, size);
       return static_cast<std::byte*>(guard_) + begin;
     }
-    throw OutOfMemory("guarded device: no room for an allocation of " + std::to_string(bytes) +
+    throw OutOfMemory("guarded device: no memory for an allocation of " + std::to_string(bytes) +
                       " bytes");
   }
 

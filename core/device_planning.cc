@@ -7,7 +7,8 @@
 namespace trident {
 namespace {
 
-// Work would touch memory that is not there; what kernels reserve is reserved at their launch.
+// Discards all work, which would touch memory that doesn't exist. Kernels reserve their workspace
+// at launch.
 class DiscardingStream final : public Stream {
  public:
   DiscardingStream() : Stream(false) {}

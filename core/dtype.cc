@@ -83,7 +83,7 @@ Float16::Float16(float value) {
     bits = static_cast<std::uint16_t>(sign | 0x7e00u);
   } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
     bits = static_cast<std::uint16_t>(sign | 0x7c00u);
-  } else if (magnitude < 0x38800000u) {  // below 2^-14: subnormal, exact by adding 0.5 ulp's scale
+  } else if (magnitude < 0x38800000u) {  // below 2^-14: subnormal; adding 0.5 rounds to its ulp
     const float scaled = std::bit_cast<float>(magnitude) + 0.5f;  // ulp of 0.5 is 2^-24
     bits = static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(scaled) - 0x3f000000u));
   } else {

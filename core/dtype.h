@@ -12,8 +12,8 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 
 std::size_t size_of(DType dtype);             // bytes of one element
 std::string_view name_of(DType dtype);        // "fp32", "bf16", …, as in the config
-std::string_view torch_name_of(DType dtype);  // "float32", "bfloat16", …, as PyTorch says
-DType dtype_of(std::string_view name);        // of a name above; throws Error on another
+std::string_view torch_name_of(DType dtype);  // "float32", "bfloat16", …, as in PyTorch
+DType dtype_of(std::string_view name);        // the inverse of name_of; Error on another name
 bool is_floating(DType dtype);
 
 // bfloat16: the upper half of an IEEE binary32.
@@ -34,7 +34,7 @@ struct BFloat16 {
   }
 };
 
-// IEEE binary16; a storage format, arithmetic is done in fp32.
+// IEEE binary16. It is a storage format; arithmetic is done in fp32.
 struct Float16 {
   std::uint16_t bits = 0;
   Float16() = default;

@@ -1,6 +1,6 @@
-// An exact sum of doubles: the result does not depend on the order or grouping of the additions,
-// so ranks may hold any parts of it. (A Kulisch accumulator, as in Neal 2015, "Fast exact summation
-// using small and large superaccumulators".)
+// An exact sum of doubles. The result does not depend on the order or grouping of the additions, so
+// each rank may add any part of the values. (A Kulisch accumulator, as in Neal 2015, "Fast exact
+// summation using small and large superaccumulators".)
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@ namespace trident {
 
 class ExactSum {
  public:
-  static constexpr int limbs = 68;  // 32-bit digits of a fixed-point number, least first
+  static constexpr int limbs = 68;  // 32-bit digits, fixed-point, least significant first
 
   void add(double value);
-  // The digits and, last, the count of non-finite values: sums of these over ranks, element by
-  // element, are the state of the sum over ranks (for up to 2^20 ranks).
+  // The digits and, last, the count of non-finite values. The element-wise sum of the states of all
+  // ranks is the state of the sum over ranks (for up to 2^20 ranks).
   std::array<std::int64_t, limbs + 1> state() const;
   static ExactSum from_state(std::span<const std::int64_t, limbs + 1> state);
-  // NaN if a value was not finite; otherwise within an ulp of the exact sum, and the same for equal
+  // NaN if a value was not finite. Otherwise within an ulp of the exact sum, and equal for equal
   // sums.
   double value() const;
 

@@ -1,5 +1,5 @@
-// How long a rank's kernels have taken, where the stream's work computes itself: on a CPU. On a GPU
-// it fills a queue, and nothing is counted.
+// The time that a rank's kernels have taken on a CPU, where stream work computes itself. On a GPU,
+// stream work only fills a queue, and nothing is counted.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 namespace trident {
 
 struct KernelClock {
-  // Nanoseconds by the wall clock, of products (attention among them) and of all other kernels.
+  // Wall-clock nanoseconds of matrix products (including attention) and of all other kernels.
   std::atomic<std::int64_t> products_ns = 0, others_ns = 0;
 };
 

@@ -1,4 +1,4 @@
-// Counts a rank's memory by category as it is taken and given back.
+// The ledger of a rank's memory: it counts, by category, the bytes that tensors take and give back.
 #pragma once
 
 #include <array>
@@ -15,13 +15,13 @@ enum class Category : std::uint8_t {
   activation,
   communication,
   workspace,
-  staging  // copies of the state on their way to a checkpoint
+  staging  // copies of the training state on their way to a checkpoint
 };
 inline constexpr int category_count = 7;
 std::string_view name_of(Category category);
 
-// Bytes are the tensors' own, before any rounding by the allocator. Safe to use from any thread:
-// a device's stream thread gives tensors back too.
+// Bytes are the tensors' own bytes, before any rounding by the allocator. Any thread may call it: a
+// device's stream thread gives tensors back, too.
 class Ledger {
  public:
   void take(Category category, std::int64_t bytes);
@@ -35,7 +35,7 @@ class Ledger {
     std::int64_t taken = 0;                              // number of take() calls
   };
   Figures figures() const;
-  void reset_peaks();  // peaks fall to the current values
+  void reset_peaks();  // sets the peaks to the current values
 
  private:
   mutable std::mutex mutex_;

@@ -23,7 +23,7 @@ OperationTrace::Marks& OperationTrace::time_last() {
   return timed_.emplace_back(Timed{.operation = operations_.size() - 1}).marks;
 }
 
-void OperationTrace::settle() {
+void OperationTrace::compute_times() {
   const Timed* before = nullptr;
   for (const Timed& timed : timed_) {
     TracedOperation& one = operations_[timed.operation];

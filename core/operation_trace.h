@@ -1,7 +1,7 @@
-// What a step does, operation by operation: kernels with their FLOPs and bytes, collectives and
-// messages with what they send. On a planning device (make_planning_device) nothing else happens;
-// traffic, FLOPs, stage costs, the layer split and the predicted bubble of a plan are read from it,
-// so they hold for any module. On a device that computes, kernels are timed.
+// The trace of a step, operation by operation: kernels with their FLOPs and bytes, collectives and
+// messages with the bytes that they send. On a planning device (make_planning_device) a step does
+// nothing else. A plan's traffic, FLOPs, stage costs, layer split and predicted bubble are read
+// from the trace, so they hold for any module. On a device that computes, kernels are timed.
 #pragma once
 
 #include <cstdint>
@@ -18,26 +18,28 @@ namespace trident {
 
 struct TracedOperation {
   std::string_view name;  // "gemm", "all_reduce"
-  Shape shape;            // (m, n, k) of a product, else of what is written or sent
+  Shape shape;            // (m, n, k) of a product; otherwise of the tensor written or sent
   DType dtype = DType::f32;
-  double flops = 0;        // of products, as they are computed; other work is bound by its bytes
-  double model_flops = 0;  // as papers count them: causal attention whole, backward twice forward
-  std::int64_t bytes_read = 0, bytes_written = 0;  // of tensors, each once
-  // What kernels of their own would read and write to do what goes with it in one pass: GELU, bias
-  // gradients, residual gradients; and to add a product to what is there.
-  std::int64_t bytes_apart = 0, bytes_to_add = 0;
-  // Of a product of activations and weights: x · Wᵀ forward, dy · W and dyᵀ · x backward.
+  double flops = 0;        // of products, as computed; other work is bound by its bytes
+  double model_flops = 0;  // as papers count: full causal attention, backward twice forward
+  std::int64_t bytes_read = 0, bytes_written = 0;  // of tensors, each counted once
+  // bytes_if_unfused: bytes that separate kernels would read and write for the work that is fused
+  // into this operation (GELU, bias gradients, residual gradients). bytes_to_add: the same for
+  // adding a product to existing values.
+  std::int64_t bytes_if_unfused = 0, bytes_to_add = 0;
+  // For a product of activations and weights, the transposed operands: x · Wᵀ forward, dy · W and
+  // dyᵀ · x backward.
   bool transpose_a = false, transpose_b = false;
-  // Of a collective or a message.
-  int group = -1;               // number in OperationTrace::groups()
+  // For a collective or a message:
+  int group = -1;               // index in OperationTrace::groups()
   std::uint8_t operation = 0;   // Operation of parallel/collectives/descriptor.h
   std::uint8_t algorithm = 0;   // Algorithm of parallel/process_group.h
   int root = -1;                // of a broadcast, gather or scatter
   std::int64_t bytes_sent = 0;  // by this rank
-  bool beside = false;          // runs beside the stream's work
-  int action = -1;              // OperationTrace::begin_action(); -1: in none
-  // Of a kernel on a device that computes: how long it took, and from the end of the kernel before
-  // it to its begin where nothing lies between them, else -1.
+  bool asynchronous = false;    // runs asynchronously to the stream's work
+  int action = -1;              // index of the action (begin_action()); -1: none
+  // For a kernel on a device that computes: its duration, and the gap since the end of the kernel
+  // before it. The gap is -1 if another operation lies between them.
   double seconds = 0, gap = -1;
 };
 
@@ -47,7 +49,7 @@ class OperationTrace {
     std::string name;
     int size = 1, rank = 0;
   };
-  enum class Of : std::uint8_t { all, groups };  // groups: collectives and messages alone
+  enum class Of : std::uint8_t { all, groups };  // groups: only collectives and messages
 
   explicit OperationTrace(Of of = Of::all) : of_(of) {}
   bool has_kernels() const { return of_ == Of::all; }
@@ -56,21 +58,22 @@ class OperationTrace {
     operation.action = action_;
     operations_.push_back(operation);
   }
-  // The number of the group, which stays while the trace lives.
+  // The index of the group. It stays the same while the trace lives.
   int number_of(const std::string& name, int size, int rank);
 
-  // Operations from here on belong to the next action (of the schedule, say), until it ends.
+  // Operations from here on belong to the next action (of the schedule, for example), until
+  // end_action().
   void begin_action() { action_ = actions_++; }
   void end_action() { action_ = -1; }
-  void clear();  // operations and actions
+  void clear();  // removes operations and actions
 
-  // Between these two marks of its stream the last operation runs.
+  // The clock readings before and after the last operation, on its stream.
   struct Marks {
     ClockReading begin, end;
   };
   Marks& time_last();
-  // Seconds and gaps of what was timed; after the stream has run all of it.
-  void settle();
+  // Computes the seconds and gaps of the timed operations. Call it after the stream has run them.
+  void compute_times();
 
   const std::vector<TracedOperation>& operations() const { return operations_; }
   const std::vector<Group>& groups() const { return groups_; }
@@ -83,7 +86,7 @@ class OperationTrace {
     std::size_t operation = 0;
     Marks marks = {};
   };
-  std::deque<Timed> timed_;  // whose marks stay where they are
+  std::deque<Timed> timed_;  // a deque, because callers keep references to the marks
   int action_ = -1, actions_ = 0;
 };
 

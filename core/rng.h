@@ -1,5 +1,5 @@
-// Counter-based random numbers: a value depends on its key and index alone, never on the order in
-// which values are drawn, so no layout of ranks changes it.
+// Counter-based random numbers. A value depends only on its key and index, never on the order in
+// which values are drawn, so it is the same in every layout of ranks.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// A typed, contiguous, row-major block of device memory, held by value like a handle.
+// A typed, contiguous, row-major block of device memory, passed by value like a handle. Invalid
+// arguments throw Error.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +34,15 @@ class Shape {
   int rank_ = 0;
 };
 
-// Memory of one allocation; given back to its allocator when the last tensor on it goes.
+// The memory of one allocation. It returns to its allocator when the last tensor on it is
+// destroyed.
 class Storage {
  public:
   Storage(std::shared_ptr<Allocator> allocator, std::size_t bytes, Category category);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  void* address() const { return address_; }  // a device address: only for Access
+  void* address() const { return address_; }  // a device address; only for Access
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -63,7 +65,7 @@ class Tensor {
   std::int64_t numel() const { return shape_.numel(); }
   std::int64_t bytes() const { return numel() * static_cast<std::int64_t>(size_of(dtype_)); }
 
-  // The same memory under another shape of equally many elements.
+  // The same memory under another shape with the same number of elements.
   Tensor view(Shape shape) const;
   // Elements [begin, begin + count) of the flattened tensor, as a view of shape [count].
   Tensor flat(std::int64_t begin, std::int64_t count) const;
@@ -78,7 +80,7 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-// The only way from a tensor to its memory. For kernels and transports, inside stream work.
+// The only way from a tensor to its memory. Kernels and transports use it inside stream work.
 class TensorAddress {
  public:
   static void* of(const Access& access, const Tensor& tensor) {
@@ -88,7 +90,7 @@ class TensorAddress {
   }
 };
 
-// Typed memory of a tensor, nullptr for an undefined one. Throws Error on another dtype.
+// The typed memory of a tensor; nullptr for an undefined tensor. Throws Error for another dtype.
 template <class T>
 T* data(const Access& access, const Tensor& tensor);
 

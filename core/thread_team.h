@@ -1,5 +1,5 @@
-// The threads of one rank. Each rank has its own team; results never depend on which thread did
-// what, only on how the work is cut.
+// The threads of one rank. Each rank has its own team. Results never depend on which thread ran a
+// task, only on how the work is split.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ class ThreadTeam {
   ThreadTeam& operator=(const ThreadTeam&) = delete;
   int size() const { return threads_; }
 
-  // Calls task(i) for i in [0, tasks), task i on thread i mod size(); returns when all are done.
-  // One caller at a time. A task must not throw.
+  // Calls task(i) for i in [0, tasks), task i on thread i mod size(). Returns when all tasks are
+  // done. Only one caller at a time. A task must not throw.
   void run(int tasks, const std::function<void(int)>& task);
 
-  // Cuts [0, n) into at most size() consecutive parts of at least `grain` and calls f(begin, end)
-  // for each. Runs in the caller's thread when one part is enough.
+  // Splits [0, n) into at most size() consecutive parts of at least `grain` and calls f(begin, end)
+  // for each. Runs in the caller's thread if one part is enough.
   template <class F>
   void parallel_for(std::int64_t n, std::int64_t grain, F&& f) {
     if (n <= 0) return;

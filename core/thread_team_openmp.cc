@@ -1,4 +1,4 @@
-// OpenMP keeps one team for each master thread, and oneDNN uses the same one.
+// OpenMP keeps one team for each master thread. oneDNN uses the same team.
 #include <omp.h>
 
 #include <condition_variable>
@@ -14,16 +14,16 @@
 namespace trident {
 namespace {
 
-// As long as it lives, the process has more threads in teams than cores. libgomp lets a thread that
-// waits for others of its team keep its core for milliseconds, and where there are more threads
-// than cores gives it up soon (its manual at GOMP_SPINCOUNT, do_spin() in its wait.h). The threads
-// of this team sleep.
+// While it lives, the process has more threads in teams than cores. In libgomp, a thread that waits
+// for others of its team keeps its core for milliseconds, but gives it up soon if there are more
+// threads than cores (see GOMP_SPINCOUNT in its manual, do_spin() in its wait.h). The threads of
+// this extra team sleep.
 class ExtraTeam {
  public:
-  // Beside a team of so many.
+  // `threads`: the size of the rank's team.
   explicit ExtraTeam(int threads) {
     const int size = std::max(2, omp_get_num_procs() - threads + 2);
-    need_threads(size, "teams of threads");  // where libgomp gets none it ends the process
+    need_threads(size, "teams of threads");  // libgomp ends the process if it gets no thread
     leader_ = std::thread([this, size] {
       omp_set_dynamic(0);
 #pragma omp parallel num_threads(size)
@@ -73,7 +73,7 @@ struct ThreadTeam::Impl {
 
   int threads;
   CoreContention contention;
-  std::unique_ptr<ExtraTeam> extra;  // while others want the cores
+  std::unique_ptr<ExtraTeam> extra;  // exists while other processes want the cores
   bool refused = false;
 };
 
@@ -89,7 +89,7 @@ void ThreadTeam::run(int tasks, const std::function<void(int)>& task) {
   {
     const int own = omp_get_thread_num();
     if (looks) impl_->contention.look(own);
-    const int step = omp_get_num_threads();  // may be fewer than asked for
+    const int step = omp_get_num_threads();  // may be fewer than requested
     for (int i = own; i < tasks; i += step) task(i);
   }
   if (looks) impl_->conclude();
@@ -97,7 +97,7 @@ void ThreadTeam::run(int tasks, const std::function<void(int)>& task) {
 
 void ThreadTeam::prepare_library() const {
   omp_set_num_threads(threads_);
-  omp_set_dynamic(0);  // as many whatever the load, or OMP_DYNAMIC, says
+  omp_set_dynamic(0);  // the number must not depend on the load or on OMP_DYNAMIC
 }
 
 }  // namespace trident

@@ -1,5 +1,5 @@
-// For the thread sanitizer, which does not understand libgomp: plain threads, and one thread a rank
-// for oneDNN.
+// For the thread sanitizer, which does not understand libgomp: plain threads, and one oneDNN thread
+// per rank.
 #include <omp.h>
 
 #include <condition_variable>
@@ -70,7 +70,7 @@ void ThreadTeam::run(int tasks, const std::function<void(int)>& task) {
 
 void ThreadTeam::prepare_library() const {
   omp_set_num_threads(1);
-  omp_set_dynamic(0);  // as many whatever the load, or OMP_DYNAMIC, says
+  omp_set_dynamic(0);  // the number must not depend on the load or on OMP_DYNAMIC
 }
 
 }  // namespace trident

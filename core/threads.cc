@@ -61,7 +61,7 @@ void lower_priority(int niceness, IoPriority io) {
   const int now = ::getpriority(PRIO_PROCESS, thread);
   ::setpriority(PRIO_PROCESS, thread, std::min(19, now + niceness));
   if (io == IoPriority::usual) return;
-  // ioprio_set(2): IOPRIO_WHO_PROCESS, this thread; the class and, of best effort, the level.
+  // ioprio_set(2): IOPRIO_WHO_PROCESS, this thread; the class and, for best effort, the level.
   constexpr int who_process = 1, best_effort = 2, idle = 3, class_shift = 13, lowest = 7;
   const int value =
       io == IoPriority::idle ? idle << class_shift : best_effort << class_shift | lowest;

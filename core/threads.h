@@ -1,4 +1,4 @@
-// Whether the system lets this process have the threads that a run needs.
+// The system's limits and scheduling of threads: their number, their cores and their priority.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,26 @@
 
 namespace trident {
 
-// Starts so many threads, which do nothing, and ends them. RequestError where the system allows
-// fewer: "`who` need N threads; the system allows only M more (…)". OpenMP would end the process.
+// Verifies that the system allows this process `wanted` more threads: starts them idle, and ends
+// them. Throws RequestError if the system allows fewer: "`who` need N threads; the system allows
+// only M more here: …". OpenMP would end the process.
 void need_threads(std::int64_t wanted, const std::string& who);
 
-// What may be in the way of another thread, and what to do about it.
+// A hint for people: the limits that may prevent another thread, and how to avoid them.
 std::string thread_limit_text();
 
-// Where the calling thread may run on fewer than `count` cores, as in a process that a launcher has
-// bound, it may run from here on where the launcher itself may.
+// If the calling thread may run on fewer than `count` cores, as in a process that a launcher has
+// bound, allows it the launcher's cores, too.
 void want_cores(int count);
 
-// What the calling thread asks of the system less than others do.
+// The priority of the calling thread's disk accesses.
 enum class IoPriority : std::uint8_t {
   usual,
   low,  // the lowest of the best-effort class
-  idle  // when nobody else wants the disk
+  idle  // only when no other process wants the disk
 };
-// `niceness` more than now, 19 at most. What the system refuses stays as it is; an I/O scheduler
-// may know no priorities.
+// Raises the calling thread's niceness by `niceness`, to 19 at most, and sets its I/O priority. A
+// request that the system refuses has no effect; an I/O scheduler may ignore priorities.
 void lower_priority(int niceness, IoPriority io);
 
 }  // namespace trident

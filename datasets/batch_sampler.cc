@@ -14,16 +14,16 @@ BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchSh
       shape_(shape),
       interleave_(dataset_->interleave()),
       sample_(static_cast<std::size_t>(dataset_->sequence_length() + 1)) {
-  const auto& [batches, micro, rank, size, reads] = shape_;
+  const auto& [batches, micro, place, places, tokens] = shape_;
   for (const std::int64_t global : batches.sizes()) {
-    if (micro >= 1 && size >= 1 && rank >= 0 && rank < size && global >= 1 &&
-        global % (micro * size) == 0) {
+    if (micro >= 1 && places >= 1 && place >= 0 && place < places && global >= 1 &&
+        global % (micro * places) == 0) {
       continue;
     }
     throw RequestError(
         fmt::format("global batch {} doesn't divide into micro-batches of {} on {} data-parallel "
                     "ranks (this is rank {})",
-                    global, micro, size, rank));
+                    global, micro, places, place));
   }
 }
 
@@ -32,7 +32,7 @@ std::int64_t BatchSampler::micro_batches(std::int64_t iteration) const {
 }
 
 void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out) {
-  const auto& [batches, micro, rank, size, reads] = shape_;
+  const auto& [batches, micro, place, places, tokens] = shape_;
   const std::int64_t global = batches.of(iteration), count = micro_batches(iteration);
   if (micro_batch < 0 || micro_batch >= count || iteration < 0 ||
       iteration >= std::numeric_limits<std::int64_t>::max() / global) {
@@ -41,15 +41,15 @@ void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMi
   }
   const auto s = static_cast<std::size_t>(dataset_->sequence_length());
   const auto b = static_cast<std::size_t>(micro);
-  out.tokens.resize(reads ? b * s : 0);
-  out.labels.resize(reads ? b * s : 0);
+  out.tokens.resize(tokens ? b * s : 0);
+  out.labels.resize(tokens ? b * s : 0);
   out.sample_ids.resize(b);
   const std::int64_t first =
-      batches.first_sample(iteration) + rank * (global / size) + micro_batch * micro;
+      batches.first_sample(iteration) + place * (global / places) + micro_batch * micro;
   for (std::size_t row = 0; row < b; ++row) {
     const std::int64_t id = first + static_cast<std::int64_t>(row);
     out.sample_ids[row] = id;
-    if (!reads) continue;
+    if (!tokens) continue;
     dataset_->read(dataset_->locate(interleave_.at(id)), sample_);
     std::copy_n(sample_.begin(), s, out.tokens.begin() + static_cast<std::ptrdiff_t>(row * s));
     std::copy_n(sample_.begin() + 1, s, out.labels.begin() + static_cast<std::ptrdiff_t>(row * s));

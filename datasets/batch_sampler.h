@@ -1,6 +1,7 @@
-// The micro-batches of one rank. Iteration k (from 0) uses the G samples after those of the
-// iterations before it (k·G … k·G + G − 1 where all have as many); place d of D in the batch group
-// takes the d-th of D equal consecutive parts and cuts it in order into micro-batches of b.
+// The micro-batches of one rank. Iteration k (from 0) uses the G samples that follow the samples of
+// the earlier iterations: k·G … k·G + G − 1 if G is constant. The G samples are split into D equal
+// consecutive parts. Place d of D in the batch group takes part d and splits it in order into
+// micro-batches of b samples. Each rank has its own sampler; all samplers may share one dataset.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +14,30 @@
 namespace trident {
 
 struct BatchShape {
-  BatchSizes global_batch_size = 1;   // G, of each iteration; multiples of D·b
+  BatchSizes global_batch_size = 1;   // G of each iteration, a multiple of D·b
   std::int64_t micro_batch_size = 1;  // b
   int place = 0;                      // d
   int places = 1;                     // D
-  bool tokens = true;                 // else only the numbers of samples are given, nothing is read
+  bool tokens = true;                 // false: fill() gives only sample ids and reads no data
 };
 
 // One micro-batch in host memory; s is the sequence length.
 struct HostMicroBatch {
-  std::vector<std::int32_t> tokens;  // (b, s)
-  std::vector<std::int32_t> labels;  // (b, s): the token after each
-  std::vector<std::int64_t>
-      sample_ids;  // (b): the samples before the global batch + the place in it
+  std::vector<std::int32_t> tokens;      // (b, s)
+  std::vector<std::int32_t> labels;      // (b, s): the token after each input
+  std::vector<std::int64_t> sample_ids;  // (b): counted from the run's first sample
 };
 
 class BatchSampler {
  public:
+  // RequestError if a global batch size isn't a multiple of D·b.
   BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchShape& shape);
 
   std::int64_t micro_batches(std::int64_t iteration) const;  // G / (D·b)
-  // Fills micro-batch j of iteration k; `out`'s buffers are reused. Any k may be asked for, so a
-  // run resumes anywhere; going forward is cheap, and so is going back to what was asked for
-  // lately. Not for several threads at once: each rank has its own sampler over the shared dataset.
+  // Fills `out` with micro-batch j of iteration k and reuses its buffers. The caller may ask for
+  // any k, so a run can resume at any iteration. A step forward is cheap, and so is a step back to
+  // a recent iteration. Not thread-safe. Error if the iteration has no micro-batch j; as
+  // TokenSource::read for bad tokens.
   void fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out);
 
  private:

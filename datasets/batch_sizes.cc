@@ -7,7 +7,7 @@
 namespace trident {
 namespace {
 
-// a·b/c, rounded down or up, where a·b may be beyond 64 bits.
+// a·b/c, rounded down or up; a·b may exceed 64 bits.
 __extension__ using Wide = __int128;
 
 std::int64_t scaled_down(std::int64_t a, std::int64_t b, std::int64_t c) {
@@ -31,40 +31,40 @@ BatchSizes::BatchSizes(std::int64_t size, const BatchRamp& ramp, std::int64_t fi
     const std::int64_t step = scaled_down(sample, steps, ramp.samples);
     if (step == steps) break;
     const std::int64_t batch = ramp.start + step * ramp.increment;
-    stretches_.push_back({iteration, sample, batch});
-    // As many as begin before the next step does.
+    ranges_.push_back({iteration, sample, batch});
+    // The iterations that begin before the next step of the ramp.
     const std::int64_t next = scaled_up(ramp.samples, step + 1, steps);
     const std::int64_t count = (next - sample + batch - 1) / batch;
     iteration += count;
     sample += count * batch;
   }
-  stretches_.push_back({iteration, sample, size});
+  ranges_.push_back({iteration, sample, size});
 }
 
-const BatchSizes::Stretch& BatchSizes::at(std::int64_t k) const {
+const BatchSizes::SizeRange& BatchSizes::at(std::int64_t k) const {
   const auto after =
-      std::upper_bound(stretches_.begin() + 1, stretches_.end(), k,
-                       [](std::int64_t one, const Stretch& s) { return one < s.iteration; });
+      std::upper_bound(ranges_.begin() + 1, ranges_.end(), k,
+                       [](std::int64_t one, const SizeRange& s) { return one < s.iteration; });
   return *(after - 1);
 }
 
 std::int64_t BatchSizes::first_sample(std::int64_t k) const {
-  const Stretch& stretch = at(k);
-  return stretch.sample + (k - stretch.iteration) * stretch.size;
+  const SizeRange& range = at(k);
+  return range.sample + (k - range.iteration) * range.size;
 }
 
 std::int64_t BatchSizes::iterations(std::int64_t samples) const {
-  const std::int64_t end = stretches_.front().sample + samples;
+  const std::int64_t end = ranges_.front().sample + samples;
   const auto after =
-      std::upper_bound(stretches_.begin() + 1, stretches_.end(), end,
-                       [](std::int64_t one, const Stretch& s) { return one < s.sample; });
-  const Stretch& stretch = *(after - 1);
-  return stretch.iteration - stretches_.front().iteration + (end - stretch.sample) / stretch.size;
+      std::upper_bound(ranges_.begin() + 1, ranges_.end(), end,
+                       [](std::int64_t one, const SizeRange& s) { return one < s.sample; });
+  const SizeRange& range = *(after - 1);
+  return range.iteration - ranges_.front().iteration + (end - range.sample) / range.size;
 }
 
 std::vector<std::int64_t> BatchSizes::sizes() const {
   std::vector<std::int64_t> sizes;
-  for (const Stretch& stretch : stretches_) sizes.push_back(stretch.size);
+  for (const SizeRange& range : ranges_) sizes.push_back(range.size);
   return sizes;
 }
 

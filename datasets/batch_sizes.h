@@ -1,4 +1,4 @@
-// How many samples each iteration of a run takes.
+// The number of samples that each iteration of a run takes, with or without a batch-size ramp.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace trident {
 
-// Batches that grow (Megatron-LM's --rampup-batch-size): from `start` by `increment` to the global
-// batch size while the first `samples` samples are consumed, in equal stretches of these. An
-// iteration that begins after c samples takes min(G, start + increment·floor(c·n/samples)), n the
-// number of increments.
+// A ramp of the batch size (Megatron-LM's --rampup-batch-size). The size grows from `start` by
+// `increment` to the global batch size G while the run consumes its first `samples` samples; each
+// increment comes after an equal number of samples. An iteration that begins after c samples takes
+// min(G, start + increment·floor(c·n/samples)) samples, where n is the number of increments.
 struct BatchRamp {
   std::int64_t start = 0, increment = 0, samples = 0;  // samples 0: no ramp
 };
@@ -19,26 +19,27 @@ class BatchSizes {
   // The same number for each iteration, from sample 0 on.
   BatchSizes(std::int64_t size = 1)  // NOLINT(google-explicit-constructor)
       : BatchSizes(size, {}, 0, 0) {}
-  // Of a run whose iteration `first`, from 0, begins after `consumed` samples.
+  // The sizes of a run whose iteration `first`, from 0, begins after `consumed` samples. Error if
+  // no integer number of increments leads from ramp.start to `size`.
   BatchSizes(std::int64_t size, const BatchRamp& ramp, std::int64_t first, std::int64_t consumed);
 
-  // Iteration k, from 0, at least `first` where there is a ramp.
+  // The size of iteration k, from 0. With a ramp, k must be at least `first`.
   std::int64_t of(std::int64_t k) const { return at(k).size; }
   std::int64_t first_sample(std::int64_t k) const;
-  // Whole iterations after the first that so many samples are enough for.
+  // The number of complete iterations, from `first` on, for which `samples` samples are enough.
   std::int64_t iterations(std::int64_t samples) const;
-  std::int64_t largest() const { return stretches_.back().size; }
-  // Each size that is left, ascending.
+  std::int64_t largest() const { return ranges_.back().size; }
+  // The sizes of the iterations from `first` on, each once, ascending.
   std::vector<std::int64_t> sizes() const;
 
  private:
-  // Iterations of one size, up to where the next stretch begins.
-  struct Stretch {
+  // Consecutive iterations of one size. A range ends where the next one begins.
+  struct SizeRange {
     std::int64_t iteration, sample, size;
   };
-  const Stretch& at(std::int64_t k) const;
+  const SizeRange& at(std::int64_t k) const;
 
-  std::vector<Stretch> stretches_;
+  std::vector<SizeRange> ranges_;
 };
 
 }  // namespace trident

@@ -1,5 +1,6 @@
-// Work on the blocks of files by several threads. Results come in the order of the blocks, so they
-// don't depend on the number of threads.
+// Processes the blocks of files with several threads. The results come in the order of the blocks,
+// so they don't depend on the number of threads. One thread owns a BlockThreads and makes all
+// calls.
 #pragma once
 
 #include <algorithm>
@@ -22,14 +23,14 @@
 
 namespace trident {
 
-// Blocks on their way through the threads, which come out in the order in which they went in.
+// A queue of blocks that several threads work on; first in, first out.
 template <class Result>
 class BlockThreads {
  public:
   using Work = std::function<Result(DocumentBlock&)>;
 
-  // Each thread has a Work of its own, from `worker`. As many threads as the system allows, if
-  // those are fewer.
+  // Starts `threads` threads, or fewer if the system's limit is reached; Error if it can't start
+  // any. Each thread calls `worker` once for its own Work.
   BlockThreads(int threads, std::function<Work()> worker)
       : most_(static_cast<std::size_t>(3 * threads)), worker_(std::move(worker)) {
     while (static_cast<int>(threads_.size()) < threads) {
@@ -67,7 +68,8 @@ class BlockThreads {
     }
     changed_.notify_all();
   }
-  // The first of them, once it is done.
+  // Waits for the oldest block and returns its result, or rethrows the exception of its Work. The
+  // queue must not be empty.
   Result take() {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return slots_.front()->done; });
@@ -80,7 +82,7 @@ class BlockThreads {
   }
 
  private:
-  // Of text in slots: documents that can't be cut may be long.
+  // The most bytes of text in slots: a document that can't be split may be long.
   static constexpr std::size_t kMostBytes = std::size_t{1} << 27;
 
   struct Slot {
@@ -113,23 +115,24 @@ class BlockThreads {
     }
   }
 
-  const std::size_t most_;  // blocks
+  const std::size_t most_;  // blocks in the queue
   const std::function<Work()> worker_;
   std::size_t bytes_ = 0;
-  std::mutex mutex_;  // guards all that follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_, done_;
   std::deque<std::unique_ptr<Slot>> slots_;
-  std::size_t begun_ = 0;  // of the slots
+  std::size_t begun_ = 0;  // slots that a thread has taken
   bool ends_ = false;
   std::vector<std::thread> threads_;
 };
 
-// Gives take(result) what the threads make of each block, and tell(progress) now and then, and at
-// the end.
+// Reads the files in blocks, processes the blocks with `threads` threads, and calls take(result)
+// for each block in order. Calls tell(progress) at most every 200 ms, and once at the end. Both run
+// on the calling thread.
 template <class Result, class Take, class Tell>
-void through_threads(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
-                     int threads, std::function<typename BlockThreads<Result>::Work()> worker,
-                     Take take, Tell tell) {
+void process_in_parallel(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
+                         int threads, std::function<typename BlockThreads<Result>::Work()> worker,
+                         Take take, Tell tell) {
   using Clock = std::chrono::steady_clock;
   ReadingProgress progress;
   for (const SourceFile& file : files) progress.total += std::filesystem::file_size(file.path);

@@ -16,7 +16,7 @@ struct CountedBlock {
   std::uint64_t text_bytes = 0, total = 0;
 };
 
-// Of one thread.
+// Counts the words of blocks; each thread has its own.
 class BlockCounter {
  public:
   BlockCounter(const DocumentEncoder& encoder, bool by_line)
@@ -28,14 +28,13 @@ class BlockCounter {
     each_text(block, encoder_, [&](const TextPart& part) {
       result.text_bytes += part.text.size();
       try {
-        each_range(part, *encoder_.tokenizer, memory_,
-                     [&](std::string_view text, bool continued) {
-                       if (lines) {
-                         count_lines(text, continued, result);
-                       } else {
-                         count_text(text, continued, result);
-                       }
-                     });
+        each_range(part, *encoder_.tokenizer, memory_, [&](std::string_view text, bool continued) {
+          if (lines) {
+            count_lines(text, continued, result);
+          } else {
+            count_text(text, continued, result);
+          }
+        });
       } catch (const RequestError&) {
         throw;
       } catch (const Error& error) {
@@ -75,21 +74,21 @@ class BlockCounter {
 CountedWords count_words(const std::vector<SourceFile>& files, const DocumentEncoder& given,
                          const WordCounting& options) {
   DocumentEncoder encoder = given;
-  encoder.cuts_after_lines = options.by_line;
+  encoder.splits_after_lines = options.by_line;
   CountedWords result;
   const auto worker = [&] {
     return [own = std::make_shared<BlockCounter>(encoder, options.by_line)](DocumentBlock& block) {
       return own->count(block);
     };
   };
-  through_threads<CountedBlock>(
+  process_in_parallel<CountedBlock>(
       files, encoder, options.threads, worker,
       [&](const CountedBlock& block) {
         result.text_bytes += block.text_bytes;
         result.total += block.total;
         result.words.add(block.words);
         if (training_memory(result.words) <= options.memory) return;
-        // A quarter of it, so that this is rare.
+        // Free a quarter of the memory, so that this happens rarely.
         std::uint64_t count = 0;
         while (training_memory(result.words) > options.memory / 4 * 3) {
           result.words.drop_rare(++count);

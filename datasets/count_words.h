@@ -1,5 +1,5 @@
-// Counts the words into which a tokenizer cuts the texts of files, by all cores, in bounded memory:
-// what a vocabulary is made from.
+// Counts the words into which a tokenizer splits the texts of files. Vocabularies are trained on
+// these counts. It uses several threads and bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@ namespace trident {
 
 struct WordCounting {
   int threads = 1;
-  // Each line of a text file is cut by itself, its line end included, as if nothing surrounded it;
-  // else the whole file is one text. Documents of .jsonl and .parquet are always cut whole.
+  // true: each line of a text file, with its line end, is split on its own, as if it were a
+  // separate text. false: a text file is one text. A document of .jsonl or .parquet is always one
+  // text.
   bool by_line = true;
-  // Of what training on the words takes, about. Where there are more, the rarest of those so far
-  // are left out, as word2vec does it.
+  // Approximate bytes that training on the words may take. If the words need more, the rarest words
+  // so far are dropped, as in word2vec.
   std::uint64_t memory = std::uint64_t{4} << 30;
-  std::function<void(const ReadingProgress&)> progress;  // now and then, and at the end
+  std::function<void(const ReadingProgress&)> progress;  // at most every 200 ms, and at the end
 };
 
 struct CountedWords {
   WordCounts words;
-  std::uint64_t text_bytes = 0, total = 0;  // words as they stand in the texts
-  // Words that had come at most so often when memory ran out have been left out; 0: none.
+  std::uint64_t text_bytes = 0, total = 0;  // total: all occurrences of words
+  // Words with at most this count were dropped when memory ran out; 0: no word was dropped.
   std::uint64_t left_out = 0;
 };
 
-// The same whatever the number of threads. RequestErrors as tokenize().
+// The result doesn't depend on the number of threads. Throws RequestError as tokenize() does.
 CountedWords count_words(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
                          const WordCounting& options);
 

@@ -1,10 +1,11 @@
-// Samples of sequence_length tokens, cut from one or several weighted sources.
+// A dataset: samples of sequence_length tokens from one or several weighted sources.
 //
-// A part of n tokens holds floor((n - 1) / s) samples, s the sequence length; sample i is its
-// tokens [i·s, i·s + s]: s inputs and their s labels, shifted by one. Parts repeat epoch by epoch.
-// With shuffle each epoch of each part goes through a permutation of its own that depends on the
-// data seed alone (permutation.h). Nothing is precomputed or stored, so there is no index to build
-// on one rank for the others, and every layout of ranks sees the same samples in the same order.
+// A part of n tokens holds floor((n - 1) / s) samples, where s is the sequence length. Sample i is
+// the part's tokens [i·s, i·s + s]: s inputs and their s labels, shifted by one. Parts repeat epoch
+// by epoch. With shuffle, each epoch of each part has its own permutation, which depends on the
+// data seed, the dataset's name, the part and the epoch (permutation.h). Nothing is precomputed or
+// stored, so no rank has to build an index for the others, and every layout of ranks sees the same
+// samples in the same order.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@
 
 namespace trident {
 
-// Tokens [begin, end) of a source, and how often they are drawn relative to the other parts.
+// Tokens [begin, end) of a source. `weight` is relative to the other parts' weights.
 struct DataPart {
   std::shared_ptr<const TokenSource> source;
   std::int64_t begin = 0;
@@ -29,10 +30,10 @@ struct DataPart {
 struct SampleOrder {
   bool shuffle = true;
   std::uint64_t seed = 0;
-  std::string name;  // datasets of other names are shuffled independently ("train", …)
+  std::string name;  // datasets with different names are shuffled independently ("train", …)
 };
 
-// Read-only after construction: one object may serve all ranks of a process.
+// Read-only after construction and thread-safe: all ranks of a process may share one object.
 class Dataset {
  public:
   // RequestError if a part has fewer than s + 1 tokens or the weights are unusable.
@@ -40,14 +41,14 @@ class Dataset {
 
   std::int64_t sequence_length() const { return sequence_length_; }
   const std::vector<DataPart>& parts() const { return parts_; }
-  // Samples of a part, in one epoch.
+  // The number of samples in one epoch of a part.
   std::int64_t samples_of(int part) const {
     return samples_of(parts_.at(static_cast<std::size_t>(part)));
   }
-  // Samples of all parts together, what train_epochs counts.
+  // The number of samples in all parts together: one epoch of train_epochs.
   std::int64_t samples_per_epoch() const;
 
-  // Draws parts by weight, from sample 0 on; a cursor of the caller's own.
+  // Returns a new cursor that draws parts by weight, from sample 0 on. The caller owns it.
   Interleave interleave() const;
 
   struct Location {
@@ -56,7 +57,8 @@ class Dataset {
     std::int64_t begin;  // the first token's position in the part's source
   };
   Location locate(Interleave::Draw draw) const;
-  // The s + 1 tokens from location.begin on.
+  // Reads the s + 1 tokens from location.begin on. Error if `tokens` has another size; as
+  // TokenSource::read for bad tokens.
   void read(const Location& location, std::span<std::int32_t> tokens) const;
 
  private:

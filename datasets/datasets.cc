@@ -23,7 +23,7 @@ class Builder {
   Builder(const Builder&) = delete;
   Builder& operator=(const Builder&) = delete;
 
-  // The sources of one list; problems are collected, and then the list is not used.
+  // Opens the sources of one list. Collects the problems; a list with a problem gives no dataset.
   Sources open(const std::vector<SourceSpec>& specs, const std::string& place) {
     Sources sources;
     if (specs.empty()) problems_.push_back(fmt::format("config: {}: names no source", place));
@@ -42,9 +42,9 @@ class Builder {
     return sources;
   }
 
-  // Tokens don't tell how many ids their tokenizer has. One problem is enough.
+  // A .bin/.idx pair doesn't say how many ids its tokenizer has. Reports one problem at most.
   void need_vocab_size(const TokenSource& source) {
-    if (!source.contents().empty()) return;  // made here, by a tokenizer that was looked at
+    if (!source.contents().empty()) return;  // made by the run's tokenizer, checked in encoder()
     const std::int64_t largest = source.largest_token(std::int64_t{1} << 28);
     if (largest < 0 || vocab_size_missed_) return;
     vocab_size_missed_ = true;
@@ -54,7 +54,8 @@ class Builder {
                     source.path(), largest, largest + 1));
   }
 
-  // Part `which` (0 training, 1 validation, 2 test) of each source by the split, or all (-1).
+  // A dataset of the split's part `which` (0 training, 1 validation, 2 test) of each source, or of
+  // each complete source (-1).
   std::shared_ptr<const Dataset> dataset(const Sources& sources,
                                          const std::vector<SourceSpec>& specs, int which,
                                          const std::string& place, const std::string& name) {
@@ -84,7 +85,7 @@ class Builder {
         problems_.push_back(printable(fmt::format("config: {}: {}", place, problem), 2000));
       }
     } catch (const NoEncoder&) {
-      // Has been said.
+      // encoder() has collected the problem.
     }
   }
 
@@ -97,7 +98,7 @@ class Builder {
  private:
   struct NoEncoder {};
 
-  // The tokenizer is of no one source: what is wrong with it is said once.
+  // All sources share the tokenizer, so its problems are collected once.
   DocumentEncoder encoder() {
     if (no_encoder_) throw NoEncoder();
     try {

@@ -12,7 +12,7 @@ namespace trident {
 namespace {
 
 constexpr std::size_t kBlock = kTextBlock;
-constexpr std::size_t kLongest = std::size_t{1} << 26;  // of what isn't cut
+constexpr std::size_t kLongest = std::size_t{1} << 26;  // bytes of text without a split point
 
 }  // namespace
 
@@ -24,12 +24,12 @@ std::string place_of(const SourceFile& file, std::int64_t line) {
 class DocumentBlocks::Reader {
  public:
   virtual ~Reader() = default;
-  // Adds parts; false at the end.
+  // Adds the parts of the next block; false at the end.
   virtual bool next(std::vector<TextPart>& parts) = 0;
   virtual std::uint64_t position() const = 0;
 };
 
-// A document, cut where the tokenizer says that it may be.
+// Reads a text file: one document, split where the tokenizer allows it.
 class DocumentBlocks::TextReader : public Reader {
  public:
   TextReader(const SourceFile& file, DocumentBlocks& blocks)
@@ -59,7 +59,7 @@ class DocumentBlocks::TextReader : public Reader {
   std::uint64_t position() const override { return input_->position(); }
 
  private:
-  // Reads on; false at the file's end.
+  // Reads more text; false at the file's end.
   bool fill() {
     if (text_.size() > kLongest) {
       throw RequestError(fmt::format(
@@ -76,15 +76,15 @@ class DocumentBlocks::TextReader : public Reader {
   std::size_t find_cut() {
     if (text_.size() <= kBlock) return std::string::npos;
     if (!blocks_.encoder_.tokenizer) return kBlock;
-    if (blocks_.encoder_.cuts_after_lines) {
+    if (blocks_.encoder_.splits_after_lines) {
       const std::size_t line_end = text_.rfind('\n');
       if (line_end != std::string::npos) return line_end + 1;
     }
-    // Not within the last characters, which may be halves.
+    // The last bytes may be an incomplete character.
     const std::string_view whole(text_.data(), text_.size() - 16);
     const std::size_t from = std::max(kBlock / 2, searched_);
     searched_ = whole.size() - 16;
-    return blocks_.encoder_.tokenizer->next_cut(whole, from, *blocks_.memory_);
+    return blocks_.encoder_.tokenizer->next_split_point(whole, from, *blocks_.memory_);
   }
 
   const SourceFile& file_;
@@ -96,13 +96,13 @@ class DocumentBlocks::TextReader : public Reader {
   bool continued_ = false, ended_ = false;
 };
 
-// Lines, as many as make a block.
+// Reads complete lines until they fill a block.
 class DocumentBlocks::LineReader : public Reader {
  public:
   explicit LineReader(const SourceFile& file) : file_(file), input_(open_input(file)) {}
 
   bool next(std::vector<TextPart>& parts) override {
-    std::size_t end = 0;  // of the whole lines
+    std::size_t end = 0;  // the end of the complete lines
     while (!ended_ && (end == 0 || text_.size() < kBlock)) {
       const std::size_t before = text_.size();
       if (end == 0 && before > kLongest) {

@@ -1,5 +1,5 @@
-// Documents of files in blocks that can be encoded apart from each other: what the threads of
-// tokenize() share out.
+// Reads the documents of files in blocks that can be encoded independently of each other. The
+// threads of tokenize() and count_words() share these blocks. One thread reads them.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace trident {
 
-// Text that is encoded at once, if the tokenizer can tell where to cut.
+// Bytes of text that are encoded at once, if the tokenizer can find a place to split there.
 constexpr std::size_t kTextBlock = std::size_t{1} << 18;
 
-// A part of a document, a whole one, or lines of JSON that each are one.
+// A part of a document, a complete document, or lines of JSON with one document each.
 struct TextPart {
   std::string text;
-  bool lines = false;
-  bool continued = false;  // the document began in the part before
-  bool ends = true;        // with this part
-  std::int64_t place = 1;  // its first line; of .parquet its row
-  std::size_t column = 0;  // bytes of that line that are in the part before
+  bool lines = false;      // lines of JSON
+  bool continued = false;  // the document began in an earlier part
+  bool ends = true;        // the document ends with this part
+  std::int64_t place = 1;  // the part's first line, or the row of a .parquet file
+  std::size_t column = 0;  // bytes of that line in earlier parts
 };
 
 struct DocumentBlock {
@@ -31,7 +31,7 @@ struct DocumentBlock {
   std::vector<TextPart> parts;
 };
 
-// Where a part stands, for errors: "FILE:LINE: ".
+// The prefix of an error about a line, "FILE:LINE: ", or about a .parquet row, "FILE: row ROW: ".
 std::string place_of(const SourceFile& file, std::int64_t line);
 
 class DocumentBlocks {
@@ -39,9 +39,9 @@ class DocumentBlocks {
   DocumentBlocks(const std::vector<SourceFile>& files, const DocumentEncoder& encoder);
   ~DocumentBlocks();
 
-  // The next block, nullopt after the last. RequestError as tokenize() says.
+  // Returns the next block, or nullopt after the last. Throws RequestError as tokenize() does.
   std::optional<DocumentBlock> next();
-  std::uint64_t read() const;  // bytes of the files
+  std::uint64_t read() const;  // bytes of the files that have been read
 
  private:
   class Reader;
@@ -54,7 +54,7 @@ class DocumentBlocks {
   std::optional<Tokenizer::Memory> memory_;
   std::size_t file_ = 0;
   std::unique_ptr<Reader> reader_;
-  std::uint64_t before_ = 0;  // bytes of the files that are done
+  std::uint64_t before_ = 0;  // bytes of the completed files
 };
 
 }  // namespace trident

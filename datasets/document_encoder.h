@@ -1,4 +1,4 @@
-// How documents become the tokens of a source.
+// The tokenizer and the options that turn documents into the tokens of a source.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 namespace trident {
 
 struct DocumentEncoder {
-  // nullptr: every byte is a token, 256 ids.
+  // nullptr: the byte tokenizer. Every byte is a token, 256 ids.
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string tokenizer_text;  // its tokenizer.json; "" for bytes
-  // Follows each document. Of bytes, which have no such token, a line end where a document hasn't
-  // one.
+  std::string tokenizer_text;  // its tokenizer.json; "" for the byte tokenizer
+  // The token after each document. The byte tokenizer has no special token; its value is a line
+  // end, and follows only documents that don't end with one.
   std::optional<std::int32_t> end_of_document;
-  bool replace_errors = false;    // U+FFFD for what isn't UTF-8; else that is an error
-  std::string json_key = "text";  // of a document's text in .jsonl and .parquet
-  // Text files may be cut after any line, whatever the tokenizer.
-  bool cuts_after_lines = false;
+  bool replace_errors = false;    // true: invalid UTF-8 becomes U+FFFD; false: it is an error
+  std::string json_key = "text";  // the key or column of the text in .jsonl and .parquet
+  // Text files may be split after any line, with any tokenizer.
+  bool splits_after_lines = false;
 
   std::int64_t vocab_size() const { return tokenizer ? tokenizer->vocab_size() : 256; }
 };

@@ -40,7 +40,7 @@ void each_line(const SourceFile& file, const DocumentEncoder& encoder, const Tex
     if (text.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     TextPart document{.place = line};
     try {
-      // A reader of JSON refuses what isn't UTF-8.
+      // text_in_json() refuses invalid UTF-8.
       const JsonDocumentOptions options{
           .key = encoder.json_key, .replace_surrogates = encoder.replace_errors, .file = file};
       document.text = encoder.replace_errors ? text_in_json(replace_invalid_utf8(text), options)
@@ -70,11 +70,11 @@ void each_text(DocumentBlock& block, const DocumentEncoder& encoder,
 }
 
 void each_range(const TextPart& part, const Tokenizer& tokenizer, Tokenizer::Memory& memory,
-                  const std::function<void(std::string_view text, bool continued)>& visit) {
+                const std::function<void(std::string_view text, bool continued)>& visit) {
   const std::string_view text = part.text;
   std::size_t begin = 0;
   while (text.size() - begin > 2 * kTextBlock) {
-    const std::size_t cut = tokenizer.next_cut(text, begin + kTextBlock, memory);
+    const std::size_t cut = tokenizer.next_split_point(text, begin + kTextBlock, memory);
     if (cut == std::string::npos) break;
     visit(text.substr(begin, cut - begin), part.continued || begin > 0);
     begin = cut;

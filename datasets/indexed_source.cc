@@ -15,7 +15,7 @@ namespace {
 constexpr char kMagic[] = "MMIDIDX\0";  // nine bytes with the terminator, which is the second \0
 static_assert(sizeof(kMagic) == 9);
 
-// Codes of the .idx: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 6 f64, 7 f32, 8 u16.
+// The dtype codes of the .idx: 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 6 f64, 7 f32, 8 u16.
 std::size_t token_bytes(const std::string& path, int code) {
   switch (code) {
     case 1:
@@ -41,11 +41,11 @@ struct Counts {
   std::uint64_t sequences, boundaries;
 };
 
-// The header's counts, after which nothing but the lists lies in the file.
+// Reads the header's counts and checks that only the lists follow them in the file.
 Counts read_counts(ByteReader& reader, const std::string& path) {
   const auto sequences = reader.read<std::uint64_t>("the number of sequences");
   const auto boundaries = reader.read<std::uint64_t>("the number of document indices");
-  // Compared by division first, so that hostile counts can't overflow the product.
+  // Compare by division first, so that hostile counts can't overflow the product.
   const std::uint64_t rest = reader.remaining();
   if (sequences > rest / 12 || boundaries > rest / 8 || sequences * 12 + boundaries * 8 != rest) {
     throw RequestError(fmt::format(
@@ -57,7 +57,8 @@ Counts read_counts(ByteReader& reader, const std::string& path) {
   return {sequences, boundaries};
 }
 
-// Bytes of the .bin: the sequences lie in it one after the other.
+// Checks the sequences, which must be contiguous in the .bin. Returns the size of the .bin in
+// bytes.
 std::uint64_t read_sequences(ByteReader& reader, const std::string& path, std::uint64_t sequences,
                              std::uint64_t width) {
   const auto lengths = reader.take(sequences * 4, "the lengths");
@@ -80,7 +81,7 @@ std::uint64_t read_sequences(ByteReader& reader, const std::string& path, std::u
   return expected;
 }
 
-// Where documents begin, in sequences, and where the last ends.
+// Checks the document indices: the first sequence of each document, and the end of the last one.
 void check_documents(ByteReader& reader, const std::string& path, const Counts& counts) {
   std::int64_t last = 0;
   for (std::uint64_t i = 0; i < counts.boundaries; ++i) {
@@ -102,7 +103,7 @@ void check_documents(ByteReader& reader, const std::string& path, const Counts& 
 }  // namespace
 
 IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size,
-                             std::optional<MadeOfText> text)
+                             std::optional<TextOrigin> text)
     : bin_(prefix + ".bin"), text_(std::move(text)), vocab_size_(vocab_size) {
   const MappedFile index(prefix + ".idx");
   const std::string& path = index.path();

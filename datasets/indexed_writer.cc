@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBuffer = std::size_t{1} << 20;
 
-// Numbers of one type, to the end of a file.
+// Appends numbers of one type to a file.
 template <class T>
 class NumberWriter {
  public:

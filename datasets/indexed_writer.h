@@ -1,5 +1,5 @@
-// Writes a Megatron .bin/.idx pair (indexed_source.h), document by document. Holds 4 bytes
-// for each document.
+// Writes a Megatron .bin/.idx pair (indexed_source.h), document by document. Keeps 4 bytes in
+// memory for each document. Not thread-safe. Both files are temporary until commit().
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace trident {
 
 class IndexedWriter {
  public:
-  // Tokens below `vocab_size`, of 16 bits where all such fit, else 32.
+  // Tokens must be below `vocab_size`. They take 16 bits each if vocab_size <= 2^16, else 32.
   IndexedWriter(const std::string& prefix, std::int64_t vocab_size);
 
-  // More of the document that is being written. A document of more than 2^31 - 1 tokens has
-  // several sequences.
+  // Appends tokens to the current document. A document of more than 2^31 - 1 tokens becomes several
+  // sequences.
   void append(std::span<const std::int32_t> tokens);
-  // Nothing where it has no token.
+  // Ends the current document. Does nothing if the document has no token.
   void end_document();
-  // Both files appear, the .idx last. Once.
+  // Publishes both files, the .idx last. Call it once, after the last end_document().
   void commit();
 
   std::int64_t tokens() const { return tokens_; }
@@ -35,12 +35,12 @@ class IndexedWriter {
 
   AtomicFile bin_, idx_;
   bool wide_;
-  std::vector<std::byte> buffer_;      // of tokens
-  std::vector<std::int32_t> lengths_;  // of sequences
-  std::vector<std::int64_t> later_;    // sequences that go on with the document before them
+  std::vector<std::byte> buffer_;      // tokens to write
+  std::vector<std::int32_t> lengths_;  // tokens of each sequence
+  std::vector<std::int64_t> later_;    // sequences that continue a document
   std::int64_t tokens_ = 0;
-  std::int32_t sequence_ = 0;  // tokens of the one that is being written
-  bool goes_on_ = false;       // it is not the document's first
+  std::int32_t sequence_ = 0;  // tokens of the current sequence
+  bool goes_on_ = false;       // the current sequence isn't the document's first
 };
 
 }  // namespace trident

@@ -32,7 +32,7 @@ class PlainInput : public InputStream {
   std::uint64_t position_ = 0;
 };
 
-// What decompressors share: a buffer of the file's own bytes.
+// The base of the decompressors: a buffer of compressed bytes.
 class CompressedInput : public InputStream {
  public:
   explicit CompressedInput(const std::string& path) : file_(path), buffer_(1 << 18) {}
@@ -51,12 +51,12 @@ class CompressedInput : public InputStream {
   std::vector<char> buffer_;
 };
 
-// Members one after the other; zero bytes behind one are padding, as gzip and Python's gzip have
-// it.
+// Reads concatenated gzip members. Zero bytes after a member are padding, as for gzip and Python's
+// gzip.
 class GzipInput : public CompressedInput {
  public:
   explicit GzipInput(const std::string& path) : CompressedInput(path) {
-    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) fail("zlib can't begin");  // gzip alone
+    if (::inflateInit2(&stream_, 15 + 16) != Z_OK) fail("zlib can't begin");  // only gzip, not zlib
   }
   ~GzipInput() override { ::inflateEnd(&stream_); }
 
@@ -70,7 +70,7 @@ class GzipInput : public CompressedInput {
         stream_.avail_in = static_cast<uInt>(refill());
       }
       if (stream_.avail_in == 0) {
-        if (!between_) fail("the gzip file is cut: it ends within its data");
+        if (!between_) fail("the gzip file is truncated: it ends within its data");
         break;
       }
       if (between_ && !begin_member()) continue;
@@ -88,7 +88,7 @@ class GzipInput : public CompressedInput {
   }
 
  private:
-  // Passes over zero bytes; false where none of another kind is in the buffer.
+  // Skips zero bytes; false if the buffer has only zero bytes.
   bool begin_member() {
     while (stream_.avail_in > 0 && *stream_.next_in == 0) {
       ++stream_.next_in;
@@ -96,30 +96,30 @@ class GzipInput : public CompressedInput {
     }
     if (stream_.avail_in == 0) return false;
     if (*stream_.next_in != 0x1f) fail_behind();
-    if (::inflateReset(&stream_) != Z_OK) fail("zlib can't go on");
+    if (::inflateReset(&stream_) != Z_OK) fail("zlib can't begin the next member");
     between_ = false;
     return true;
   }
   [[noreturn]] void fail_behind() const {
     fail(
-        fmt::format("behind its last member, at byte {}, come bytes that are no gzip member; cut "
-                    "them off",
+        fmt::format("after its last member, at byte {}, come bytes that are no gzip member; remove "
+                    "them",
                     behind_));
   }
 
   z_stream stream_ = {};
-  bool between_ = false;      // members; not at the beginning, as an empty file is none
-  std::uint64_t behind_ = 0;  // where the last whole member ended; 0: none has
+  bool between_ = false;      // between members; false at first: an empty file is no gzip file
+  std::uint64_t behind_ = 0;  // the end of the last complete member; 0: none yet
 };
 
-// Frames one after the other. Memory follows a frame's window, up to 2 GiB, what zstd --long=31
-// makes; it is used as far as the frame reaches back.
+// Reads concatenated zstd frames. It takes as much memory as a frame's window, up to the 2 GiB of
+// zstd --long=31, but touches only as much as the frame reaches back.
 class ZstdInput : public CompressedInput {
  public:
   explicit ZstdInput(const std::string& path)
       : CompressedInput(path), stream_(::ZSTD_createDStream(), &::ZSTD_freeDStream) {
     if (!stream_) throw Error("zstd: no memory");
-    // 128 MiB otherwise, less than large public dumps have.
+    // The default is 128 MiB; large public dumps have larger windows.
     ::ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax,
                              ::ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
@@ -136,7 +136,7 @@ class ZstdInput : public CompressedInput {
       begun_ = true;
       left_ = code;
       if (ended && to.pos == before && left_ != 0) {
-        fail("the zstd file is cut: it ends within its data");
+        fail("the zstd file is truncated: it ends within its data");
       }
     }
     return to.pos;
@@ -156,7 +156,7 @@ class ZstdInput : public CompressedInput {
                         path()));
       case ZSTD_error_prefix_unknown:
         if (begun_ && left_ == 0) {
-          fail("behind its last frame come bytes that are no zstd frame; cut them off");
+          fail("after its last frame come bytes that are no zstd frame; remove them");
         }
         [[fallthrough]];
       default:
@@ -166,7 +166,7 @@ class ZstdInput : public CompressedInput {
 
   std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream_;
   ZSTD_inBuffer in_ = {};
-  std::size_t left_ = 0;  // of a frame
+  std::size_t left_ = 0;  // ZSTD_decompressStream's result; 0: a frame is complete
   bool begun_ = false;
 };
 

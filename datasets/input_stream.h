@@ -1,5 +1,5 @@
-// The bytes of a file from its beginning to its end, decompressed on the way. Memory is bounded
-// whatever the file holds.
+// Reads a file from its beginning to its end and decompresses it. Memory is bounded for any
+// contents of the file. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,10 @@ namespace trident {
 class InputStream {
  public:
   virtual ~InputStream() = default;
-  // Fills `out` as far as the file goes; how much there was, 0 at the end. RequestError with the
-  // file's name where it can't be read, is cut or damaged.
+  // Fills `out`, or less at the end of the file, and returns the number of bytes; 0 at the end.
+  // RequestError with the file's name if it can't be read, is truncated or is damaged.
   virtual std::size_t read(std::span<char> out) = 0;
-  // Of the file as it lies on the disk: bytes read so far, for progress.
+  // The bytes read so far of the file on disk (compressed bytes), for progress.
   virtual std::uint64_t position() const = 0;
 };
 

@@ -11,7 +11,7 @@
 namespace trident {
 namespace {
 
-// 40 bits leave room for millions of sources' deficits in 64 bits.
+// With 40 bits, the deficits of millions of sources fit in 64 bits.
 constexpr double kLargest = 0x1p40;
 
 std::vector<std::int64_t> to_integers(std::span<const double> weights) {
@@ -58,7 +58,7 @@ Interleave::Interleave(std::span<const double> weights) {
 }
 
 void Interleave::step() {
-  // At i = 0 nothing is due yet; the rule's max(i, 1) then lets the largest weight begin.
+  // At i = 0 all deficits are 0. Because of max(i, 1), the largest weight is drawn first.
   auto& [next, deficit, drawn] = state_;
   const auto& due = next == 0 ? weights_ : deficit;
   std::size_t source = weights_.size();
@@ -72,7 +72,8 @@ void Interleave::step() {
   last_ = {static_cast<int>(source), drawn[source]++};
   for (std::size_t k = 0; k < kept_.size() && next % (kShortest << k) == 0; ++k) {
     auto& [latest, before] = kept_[k];
-    // After going back the latest may lie ahead; it is kept again when it is drawn again.
+    // After a move back, `latest` may lie ahead of `next`; it is saved again when it is drawn
+    // again.
     if (latest.next < next) std::swap(latest, before);
     if (latest.next != next) latest = state_;
   }

@@ -1,11 +1,11 @@
-// Which of several weighted sources the i-th sample comes from: the one with the largest deficit
-// to its weight, w·max(i, 1) − (samples drawn so far), the lowest index where several are equal;
-// as Megatron-LM blends its datasets (core/datasets/helpers.cpp, build_blending_indices). A source
-// of weight 0 is never drawn.
+// Chooses the source of the i-th sample among several weighted sources: the source with the largest
+// deficit to its weight, w·max(i, 1) − (samples drawn so far). Of equal deficits the lowest index
+// wins. Megatron-LM blends its datasets in the same way (core/datasets/helpers.cpp,
+// build_blending_indices). A source of weight 0 is never drawn. Not thread-safe: each rank has its
+// own object.
 //
-// Deficits are kept in integers, so every machine draws the same order: weights are scaled to
-// whole numbers by a power of ten where up to nine decimals allow it, and rounded to 40 bits of
-// their sum where not.
+// Deficits are integers, so every machine draws the same order. A power of ten scales the weights
+// to integers if nine decimals are enough; otherwise they are rounded to 40 bits of their sum.
 #pragma once
 
 #include <array>
@@ -17,26 +17,25 @@ namespace trident {
 
 class Interleave {
  public:
-  // Weights >= 0 and finite, their sum > 0, at least one; otherwise a RequestError.
+  // Needs at least one weight, each >= 0 and finite, with a sum > 0; otherwise RequestError.
   explicit Interleave(std::span<const double> weights);
 
   struct Draw {
     int source;
-    std::int64_t index;  // the how-manieth sample of that source, from 0
+    std::int64_t index;  // the number of this sample within its source, from 0
   };
-  // The draw of sample `i`. Costs O(sources) for each sample from the one asked last (about two
-  // nanoseconds a source and sample, so a resume at sample 10^8 takes well under a second); all
-  // ways back together draw about as many again as they are long. Not for several threads at once:
-  // each rank has its own.
+  // The draw of sample `i`. Costs O(sources) for each sample between the last `i` and this one:
+  // about two nanoseconds a source and sample, so a resume at sample 10^8 takes well under a
+  // second. All moves back together redraw about as many samples as they go back.
   Draw at(std::int64_t i);
 
-  // How many of the first `samples` draws are each source's. Costs as at().
+  // The number of draws of each source among the first `samples` samples. Costs as much as at().
   std::vector<std::int64_t> drawn(std::int64_t samples);
 
-  // Draws that were made so far for all that was asked.
+  // The number of draws that all calls so far have made.
   std::int64_t steps() const { return steps_; }
 
-  // The sources' shares of the draws, in their order; they sum to 1.
+  // Each source's share of the draws, in the order of the sources; they sum to 1.
   std::vector<double> shares() const;
 
  private:
@@ -50,10 +49,10 @@ class Interleave {
   static constexpr std::int64_t kShortest = 16;
 
   std::vector<std::int64_t> weights_;  // integers
-  std::int64_t total_ = 0;             // their sum
+  std::int64_t total_ = 0;             // the sum of weights_
   State state_;
-  // The two latest states at multiples of 16·2^k: the earlier one is at least 16·2^k draws back and
-  // less than twice as many.
+  // kept_[k]: the two latest states at multiples of 16·2^k. The earlier state is at least 16·2^k
+  // draws back and less than twice that.
   std::array<std::array<State, 2>, 40> kept_;
   std::int64_t steps_ = 0;
   Draw last_{0, 0};

@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-// A word of a shell's command, in quotes where it needs them.
+// Returns `text` as one word of a shell command, quoted if necessary.
 std::string shell_word(const std::string& text) {
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -27,7 +27,7 @@ std::string shell_word(const std::string& text) {
   return quoted + "'";
 }
 
-// A command that prints the file's JSON as `filter` of jq makes it.
+// Returns a command that applies jq's `filter` to the file's JSON.
 std::string jq(std::string_view filter, const SourceFile& file) {
   const char* unpack = file.compression == Compression::gzip   ? "gzip -dc "
                        : file.compression == Compression::zstd ? "zstd -dc --long=31 "
@@ -40,7 +40,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Reads values of any depth without recursion, and keeps the one string.
+// Parses a line without recursion, to a depth of kMaxJsonDepth, and keeps only the wanted string.
 class Scanner {
  public:
   Scanner(std::string_view line, const JsonDocumentOptions& options)
@@ -52,10 +52,10 @@ class Scanner {
     check_utf8();
     skip_space();
     if (peek() == '[') {
-      throw RequestError(
-          fmt::format("isn't a JSON object, as each line has to be, but begins an array; of an "
-                      "array of objects, {} makes such lines",
-                      jq("'.[]'", options_.file)));
+      throw RequestError(fmt::format(
+          "isn't a JSON object, as each line has to be, but begins an array; if it is an "
+          "array of objects, {} prints one object a line",
+          jq("'.[]'", options_.file)));
     }
     if (at_ < line_.size() && peek() != '{') {
       value();
@@ -103,20 +103,20 @@ class Scanner {
       ++at_;
     }
   }
-  // Where more has to come.
+  // Fails at the end of the line.
   void require_more() const {
     if (at_ < line_.size()) return;
     if (depth_ == 0) fail("it ends before a value");
     throw RequestError(fmt::format(
-        "isn't JSON: it ends within an {}; of objects that go over several lines, {} makes lines",
+        "isn't JSON: it ends within an {}; if objects span several lines, {} prints one a line",
         open_[depth_ - 1] == '{' ? "object" : "array", jq(".", options_.file)));
   }
 
-  // The wanted member of the outermost object begins here.
+  // Whether the value of the wanted member of the outermost object comes next.
   bool wanted() const { return depth_ == 1 && wanted_; }
 
-  // Reads a value; true where that opens an object or an array that isn't empty, so that another
-  // value comes.
+  // Reads a value. Returns true if it opens an object or array that isn't empty; another value
+  // comes then.
   bool value() {
     skip_space();
     require_more();
@@ -139,12 +139,12 @@ class Scanner {
       if (!take("-Infinity")) number();
     } else if (!take("true") && !take("false") && !take("null") && !take("NaN") &&
                !take("Infinity")) {
-      fail("no value begins so");
+      fail("needs a value");
     }
     return false;
   }
 
-  // Closes what ends here; true where another value comes.
+  // Closes the objects and arrays that end here. Returns true if another value comes.
   bool after_value() {
     while (depth_ > 0) {
       const bool object = open_[depth_ - 1] == '{';
@@ -196,7 +196,7 @@ class Scanner {
     }
   }
 
-  // `to`: nullptr for a string that nobody reads.
+  // Reads a string into `to`; skips it if `to` is nullptr.
   void string(std::string* to, bool replace) {
     ++at_;
     for (;;) {
@@ -229,7 +229,7 @@ class Scanner {
     if (to != nullptr) *to += meant[which];
   }
 
-  // After \u; of a pair of surrogates both.
+  // Reads the digits after \u, and the second half of a surrogate pair if there is one.
   char32_t code_point(bool read, bool replace) {
     const std::size_t place = at_;
     const char32_t first = four_digits();
@@ -245,8 +245,8 @@ class Scanner {
     }
     if (read && !replace) {
       at_ = place - 2;
-      fail(fmt::format("{} is half a pair of surrogates and so no character; {}",
-                       line_.substr(at_, 6), kReplaceErrors));
+      fail(fmt::format("{} is an unpaired surrogate and so no character; {}", line_.substr(at_, 6),
+                       kReplaceErrors));
     }
     return 0xfffd;
   }
@@ -267,10 +267,10 @@ class Scanner {
   std::string_view line_;
   const JsonDocumentOptions& options_;
   std::size_t at_ = 0;
-  std::array<char, kMaxJsonDepth> open_ = {};  // '{' or '[' of each that is open
+  std::array<char, kMaxJsonDepth> open_ = {};  // '{' or '[' of each open object or array
   std::size_t depth_ = 0;
-  bool wanted_ = false;    // the member of the outermost object whose key was read last
-  bool is_other_ = false;  // its value isn't a string
+  bool wanted_ = false;    // the outermost object's last key is the wanted one
+  bool is_other_ = false;  // the wanted member's value isn't a string
   std::optional<std::string> text_;
 };
 

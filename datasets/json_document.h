@@ -1,4 +1,4 @@
-// The text of a document that is a line of JSON.
+// Extracts the text of a document from a line of JSON. Thread-safe.
 #pragma once
 
 #include <string>
@@ -8,23 +8,22 @@
 
 namespace trident {
 
-// What a message about what is no character says of the remedy.
+// The remedy that error messages about invalid characters name.
 inline constexpr auto kReplaceErrors =
-    "errors \"replace\" (data.tokenizer.errors; --errors of trident tokenizer train) takes U+FFFD "
-    "for "
-    "such";
+    "errors \"replace\" (data.tokenizer.errors; --errors of trident tokenizer train) puts U+FFFD "
+    "in its place";
 
 struct JsonDocumentOptions {
-  std::string_view key;  // of the text
-  bool replace_surrogates =
-      false;               // U+FFFD for half a pair (\ud83d alone) in the text; else an error
-  const SourceFile& file;  // for the commands of messages
+  std::string_view key;  // the key of the text
+  // true: an unpaired surrogate (\ud83d alone) in the text becomes U+FFFD; false: it is an error.
+  bool replace_surrogates = false;
+  const SourceFile& file;  // for the commands that error messages suggest
 };
 
-// The string under the key of the object that `line` is. RequestError, without a place, where it is
-// none (RFC 8259) or has no such string. What else it holds only has to be JSON as Python's json
-// writes it: numbers beyond a double, NaN, Infinity and halves of surrogate pairs stand there in
-// other members. Of keys that are there twice the last counts.
+// Returns the string under the key in the JSON object `line`. RequestError, without a place, if the
+// line isn't an object (RFC 8259) or has no string under the key. The other members only have to be
+// JSON as Python's json writes it: numbers beyond a double, NaN, Infinity and unpaired surrogates
+// are allowed there. If the key occurs twice, the last one counts.
 std::string text_in_json(std::string_view line, const JsonDocumentOptions&);
 
 }  // namespace trident

@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::uint64_t kLongestRow = std::uint64_t{1} << 26;  // bytes of a row's text
 
-// Each text behind its length in 8 bytes; at the end, or where it fails, 2^64 - 1 and a message,
-// which is empty where all went well. A few megabytes of the file are in memory at a time.
+// The child process writes the length of each text in 8 bytes, then the text. At the end or after a
+// failure it writes 2^64 - 1 and a message; the message is empty if all went well. A few megabytes
+// of the file are in memory at a time.
 constexpr const char* kProgram = R"(
 import sys
 sys.path = [folder for folder in sys.path if folder]  # no package of the working directory

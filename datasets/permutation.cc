@@ -10,7 +10,8 @@
 namespace trident {
 namespace {
 
-// Four rounds are proven indistinguishable from random on large domains; small ones need more.
+// On large domains, four rounds are proven to be indistinguishable from a random permutation; small
+// domains need more.
 constexpr std::uint32_t kRounds = 8;
 
 }  // namespace

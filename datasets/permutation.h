@@ -1,8 +1,9 @@
-// A pseudo-random permutation of [0, n) that is computed, not stored: a balanced Feistel network
-// over the smallest even number of bits that holds n, its round function Philox4x32-10, walked
-// along its cycle until the value falls below n (Black and Rogaway, "Ciphers with arbitrary finite
-// domains", CT-RSA 2002). Fewer than four walks on average, O(1) memory, no set-up: nothing has to
-// be built, stored or waited for, and any rank can compute any sample of any epoch.
+// A pseudo-random permutation of [0, n) that is computed, not stored. It is a balanced Feistel
+// network over the smallest even number of bits that holds n, with the round function
+// Philox4x32-10. The network is applied again until the value falls below n (cycle walking: Black
+// and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), fewer than four times on
+// average. It takes O(1) memory and no set-up, so any rank can compute any sample of any epoch.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@ namespace trident {
 
 class Permutation {
  public:
-  // Of [0, n), 1 <= n < 2^62. Another key, stream or epoch gives another, unrelated permutation.
+  // A permutation of [0, n), 1 <= n < 2^62, else Error. Another key, stream or epoch gives an
+  // unrelated permutation.
   Permutation(std::uint64_t n, std::uint64_t key, std::uint32_t stream, std::uint64_t epoch);
 
   std::uint64_t operator()(std::uint64_t index) const;  // index < n

@@ -1,4 +1,5 @@
-// Reads what the next iteration takes while the present one runs, on a thread of its own.
+// Reads the next iteration's micro-batches on a background thread while the current iteration runs.
+// One thread calls take().
 #pragma once
 
 #include <cstdint>
@@ -13,21 +14,22 @@ namespace trident {
 
 class ReadAhead {
  public:
-  // read(k, count) gives `count` micro-batches from those of iteration k on, from 0; nobody else
-  // may use what it uses.
+  // read(k, count) returns `count` micro-batches, beginning with the first of iteration k, from 0.
+  // It runs on the background thread; no other code may use the objects that it uses.
   using Read =
       std::function<std::vector<HostMicroBatch>(std::int64_t iteration, std::int64_t count)>;
   explicit ReadAhead(Read read) : read_(std::move(read)) {}
 
-  // Those of iteration k; then begins to read `next` of k + 1, if not 0. What read() throws is
-  // thrown for the iteration that it was for.
+  // Returns `count` micro-batches of iteration k. Then begins to read `next` micro-batches of
+  // iteration k + 1, if `next` isn't 0. An exception of read() is thrown by the take() of the
+  // iteration that it read.
   std::vector<HostMicroBatch> take(std::int64_t k, std::int64_t count, std::int64_t next);
 
  private:
   Read read_;
-  std::int64_t next_ = -1;  // iteration that is being read; -1: none is
+  std::int64_t next_ = -1;  // the iteration that is read ahead; -1: none
   std::future<std::vector<HostMicroBatch>> ahead_;
-  BackgroundTasks tasks_{1};  // last: ends before what it works on
+  BackgroundTasks tasks_{1};  // last member: its thread ends before the others are destroyed
 };
 
 }  // namespace trident

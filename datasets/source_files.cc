@@ -24,7 +24,7 @@ std::string without(std::string path, std::string_view ending) {
   return path;
 }
 
-// One half of a pair whose other half is there; "" for other files.
+// Returns the prefix of a pair if `path` is one half and the other half exists; else "".
 std::string prefix_of_half(const std::string& path) {
   for (const auto& [own, other] : {std::pair(".bin", ".idx"), std::pair(".idx", ".bin")}) {
     if (path.ends_with(own) && exists(without(path, own) + other)) return without(path, own);
@@ -32,36 +32,37 @@ std::string prefix_of_half(const std::string& path) {
   return "";
 }
 
-bool is_among(const std::string& name, std::initializer_list<std::string_view> endings) {
+bool has_ending(const std::string& name, std::initializer_list<std::string_view> endings) {
   return std::ranges::any_of(endings, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-// A named file is text where its name says nothing else; in a folder its name has to say so. There,
-// .json may be anything.
+// Whether a file in a folder is data. A file that the config names itself is text unless its name
+// says otherwise. In a folder only the names below count; a .json file there may be anything.
 bool is_known(const SourceFile& file) {
   std::string name = file.path;
   if (file.compression == Compression::gzip) name = without(name, ".gz");
   if (file.compression == Compression::zstd) name = without(name, ".zst");
-  return is_among(name, {".txt", ".jsonl", ".ndjson", ".parquet"});
+  return has_ending(name, {".txt", ".jsonl", ".ndjson", ".parquet"});
 }
 
-// What would give tokens, but none of a text.
+// Refuses files whose bytes could be tokenized but aren't text.
 void require_readable(const SourceFile& file) {
   if (file.format == DocumentFormat::parquet && file.compression != Compression::none) {
-    throw RequestError(file.path + ": .parquet is compressed within; unpack the file around it");
+    throw RequestError(file.path +
+                       ": .parquet files are compressed internally; decompress the outer file");
   }
-  const bool archive = is_among(file.path, {".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip", ".7z",
-                                            ".bz2", ".xz", ".lz4", ".rar"});
+  const bool archive = has_ending(file.path, {".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip", ".7z",
+                                              ".bz2", ".xz", ".lz4", ".rar"});
   if (archive) {
     throw RequestError(file.path +
-                       ": is an archive, or compressed in a way that isn't read; name "
-                       "its files, as they are or in .gz or .zst");
+                       ": is an archive, or has a compression that isn't supported; name "
+                       "its files, uncompressed or as .gz or .zst");
   }
 }
 
 class Finder {
  public:
-  // Of a folder or pattern.
+  // Adds a file. `by_name`: a pattern named the file itself; else it was found in a folder.
   void add(const std::string& path, bool by_name) {
     const std::string prefix = prefix_of_half(path);
     if (!prefix.empty()) {
@@ -77,7 +78,7 @@ class Finder {
     }
   }
 
-  // A folder, or a file that is named.
+  // Adds a folder, or a file that is named itself.
   void add_any(const std::string& path) {
     try {
       if (fs::is_directory(path)) {
@@ -103,15 +104,15 @@ class Finder {
     }
     if (!found_.pairs.empty() && !found_.files.empty()) {
       throw RequestError(
-          fmt::format("{}: holds texts ({}) beside pairs of tokens ({}): name them apart", path,
-                      found_.files[0].path, found_.pairs[0]));
+          fmt::format("{}: holds both texts ({}) and .bin/.idx pairs ({}): name them separately",
+                      path, found_.files[0].path, found_.pairs[0]));
     }
     return std::move(found_);
   }
 
  private:
   void add_folder(const std::string& path) {
-    if (exists(path + "/CACHEDIR.TAG")) return;  // a cache, perhaps of tokens
+    if (exists(path + "/CACHEDIR.TAG")) return;  // a cache, such as the token cache
     std::vector<fs::path> entries;
     for (const auto& entry : fs::directory_iterator(path)) entries.push_back(entry.path());
     for (const fs::path& entry : entries) {
@@ -149,7 +150,7 @@ SourceFile source_file(const std::string& path) {
     file.compression = Compression::zstd;
     name = without(name, ".zst");
   }
-  if (is_among(name, {".jsonl", ".ndjson", ".json"})) file.format = DocumentFormat::json_lines;
+  if (has_ending(name, {".jsonl", ".ndjson", ".json"})) file.format = DocumentFormat::json_lines;
   if (name.ends_with(".parquet")) file.format = DocumentFormat::parquet;
   return file;
 }

@@ -1,5 +1,5 @@
-// The files that a path of data.train names: a file, a .bin/.idx pair by its common prefix, a
-// folder with all that it holds, or a pattern with * ? [ ].
+// Finds the files that a path of data.train names: a file, a .bin/.idx pair by its common prefix, a
+// folder with all of its files, or a pattern with * ? [ ].
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trident {
 
-// What a file is read as, by the end of its name.
+// The format and compression of a file, by the end of its name.
 enum class DocumentFormat { text, json_lines, parquet };
 enum class Compression { none, gzip, zstd };
 
@@ -18,28 +18,30 @@ struct SourceFile {
   DocumentFormat format = DocumentFormat::text;
   Compression compression = Compression::none;
 };
-// Any file: lines of JSON (.jsonl, .ndjson, .json), .parquet, or text; .gz and .zst after them.
+// Never fails: .jsonl, .ndjson and .json are lines of JSON, .parquet is Parquet, every other name
+// is text. .gz or .zst may follow.
 SourceFile source_file(const std::string& path);
 
-// Of contents that this process has read, by what tells one state of a file from others.
+// Hashes of the file contents that this process has read. The key identifies a state of a file:
+// path, inode, size and times.
 using KnownHashes = std::map<std::string, std::string>;
 
 struct SourceFiles {
-  std::vector<std::string> pairs;  // prefixes of .bin/.idx pairs; then there are no files
+  std::vector<std::string> pairs;  // prefixes of .bin/.idx pairs; `files` is then empty
   std::vector<SourceFile> files;   // sorted by path
-  std::vector<std::string> left;   // of a folder: files of other kinds
+  std::vector<std::string> left;   // files of a folder that are left out: other formats
 };
 
-// RequestError where there is nothing, or pairs are beside texts. In a folder, and those in it, are
-// taken .txt, .jsonl, .ndjson, .parquet and pairs; names that begin with a dot are passed over, and
-// folders with a CACHEDIR.TAG, as those of tokens are.
+// A folder and its subfolders give .txt, .jsonl, .ndjson and .parquet files and pairs. Names that
+// begin with a dot are skipped, and so are folders with a CACHEDIR.TAG, such as token caches.
+// RequestError if the path gives no data, both pairs and texts, or is ambiguous.
 SourceFiles find_source_files(const std::string& path);
 
-// How far files have been read.
+// The progress of reading files.
 struct ReadingProgress {
   std::uint64_t read = 0, total = 0;  // bytes
   double seconds = 0;
-  bool ends = false;  // it is the last one
+  bool ends = false;  // this is the last report
 };
 
 }  // namespace trident

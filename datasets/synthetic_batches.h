@@ -1,4 +1,4 @@
-// Micro-batches to measure with.
+// Makes micro-batches of random tokens for measurements.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trident {
 
-// Of one copy of the model in a step, tokens by chance.
+// The micro-batches of one data-parallel replica in one step. Equal seeds give equal tokens.
 std::vector<HostMicroBatch> synthetic_batches(const Config&, std::uint64_t seed);
 
 }  // namespace trident

@@ -1,6 +1,7 @@
 // A text file under the byte tokenizer: token i is byte i, 256 ids, no special token.
-// Tokens are read when they are needed, not mapped: a file that is cut meanwhile is an error with
-// its name, where a map would end the process (SIGBUS).
+// The source reads tokens when they are needed and doesn't map the file. So if the file is
+// truncated while it is in use, the result is an error with its name; a map would end the process
+// (SIGBUS).
 #pragma once
 
 #include "base/files/file.h"
@@ -10,8 +11,8 @@ namespace trident {
 
 class TextSource : public TokenSource {
  public:
-  // Opens the file; RequestError if it is missing, not a regular file or empty, or if the
-  // vocabulary does not hold every byte.
+  // Opens the file. RequestError if it is missing, not a regular file or empty, or if vocab_size is
+  // below 256.
   TextSource(const std::string& path, std::int64_t vocab_size);
 
   const std::string& path() const override { return file_.path(); }

@@ -22,9 +22,11 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Of the tokenizing code: tokens of another one are made anew.
+// The version of the tokenizing code. Tokens of another version are made again.
 constexpr int kVersion = 2;
-// What tells whether a file is still the one that was read; on all hosts that see it.
+
+// The state of a file. If it is unchanged, the contents are too; this holds on all hosts that see
+// the file.
 json state_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw_file_error(path, "stat", errno);
@@ -42,7 +44,7 @@ std::string hexadecimal(std::uint64_t hash) {
   return fmt::format("{:016x}", hash);
 }
 
-// null where it can't be read or is no JSON: another user's, perhaps.
+// Returns null if the file can't be read (it may be another user's) or isn't JSON.
 json json_if_readable(const std::string& path) {
   std::error_code missing;
   if (!fs::is_regular_file(path, missing)) return nullptr;
@@ -53,7 +55,8 @@ json json_if_readable(const std::string& path) {
   }
 }
 
-// What a process has left that was ended while it wrote, where a file can't be without a name.
+// Removes the temporary files of a process that ended while it wrote. They exist only on file
+// systems where a temporary file needs a name.
 void remove_temporaries(const std::string& folder, const std::string& hash) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -67,7 +70,8 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
-// As numbers in a row. One made before there were marks gives its end alone.
+// The marks as a flat list of numbers. marks_in() gives only the end for older manifests, which
+// have no marks.
 json json_of(const TextMarks& marks) {
   json list = json::array();
   for (const TextMark& mark : marks.list()) {
@@ -92,8 +96,8 @@ const char* name_of(DocumentFormat format) {
                                              : "json lines";
 }
 
-// Held by one process at a time, for one key: a byte of a file that all lock by (fcntl, which NFS
-// knows, too).
+// A lock that one process holds at a time, for one key. It locks a byte of a common file with
+// fcntl, which NFS supports too.
 class KeyLock {
  public:
   KeyLock(const std::string& folder, const std::string& key)
@@ -134,8 +138,8 @@ std::string TokenCache::hash_of(const std::string& file) const {
     hash = hexadecimal(content_hash_of_file(path, std::numeric_limits<std::uint64_t>::max()));
     if (state_of(path) != now) throw Error(fmt::format("{}: changed while it was read", file));
   }
-  // A file that has changed a moment ago may change again without its time being another. The
-  // folder isn't made for this.
+  // A file that changed a moment ago may change again with the same time, so don't store its hash.
+  // Nor does this create the cache folder.
   const auto age = std::chrono::system_clock::now().time_since_epoch() -
                    std::chrono::nanoseconds(now["changed"].get<std::int64_t>());
   std::error_code missing;
@@ -148,7 +152,7 @@ std::string TokenCache::hash_of(const std::string& file) const {
     keep["hash"] = hash;
     write_file_atomic(known, json_text(keep));
   } catch (const std::exception&) {
-    // Then it is read again next time.
+    // The file is then read again next time.
   }
   return hash;
 }
@@ -193,7 +197,7 @@ std::optional<CachedTokens> TokenCache::find_by_key(const std::string& key) cons
                           .documents = manifest.at("documents").get<std::int64_t>(),
                           .marks = marks_in(manifest)};
     } catch (const std::exception&) {
-      // Not whole, so it isn't there.
+      // The pair is incomplete or damaged, so the cache doesn't have it.
     }
   }
   return std::nullopt;
@@ -212,7 +216,7 @@ CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceF
   const std::string key = key_of(files, encoder);
   if (auto found = find_by_key(key)) return std::move(*found);
   require_output_directory(folder_);
-  // So that it is no data itself, and nobody's backup (bford.info/cachedir).
+  // Searches for data and backup programs skip a folder with this tag (bford.info/cachedir).
   write_file_atomic(folder_ + "/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
   const std::string hash = hexadecimal(content_hash(key));
   const KeyLock lock(folder_, hash);

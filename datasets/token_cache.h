@@ -1,9 +1,14 @@
-// Tokens of texts, kept on the disk so that a text is tokenized once: Megatron .bin/.idx pairs in a
-// folder, with the borders of documents, found by the contents of the files and of the tokenizer.
-// PREFIX.json beside a pair says of what it is; it comes last, and a pair without one, or of other
-// contents than it says, is none. What a file holds is known as long as its inode and times are
-// those of when all of it was read (files/*.json). Several processes, also of several hosts, may
-// use the folder at once: one of them tokenizes, the others wait for it.
+// A cache of tokens on disk, so that a text is tokenized once. It holds Megatron .bin/.idx pairs
+// with document boundaries in a folder. The key of a pair is the contents of its files and
+// tokenizer.
+//
+// PREFIX.json next to a pair describes it and is written last. The cache ignores a pair without
+// this file, and a pair whose contents differ from the description. The hash of a file's contents
+// is stored in files/*.json and is valid while the file's path, inode, size and times are
+// unchanged.
+//
+// Several processes, on several hosts too, may use the folder at once: one of them tokenizes, and
+// the others wait for it, without a time-out.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +22,8 @@
 namespace trident {
 
 struct CachedTokens {
-  std::string prefix;    // of the pair
-  std::string contents;  // equal for equal tokens: a hash of what they were made of
+  std::string prefix;    // the prefix of the pair
+  std::string contents;  // the hash of the key: equal for equal tokens
   std::int64_t tokens = 0, documents = 0;
   TextMarks marks;
 
@@ -27,16 +32,18 @@ struct CachedTokens {
 
 class TokenCache {
  public:
-  // `remembers`: keeps hashes of files that it has read, once the folder is there.
+  // `remembers`: stores the hashes of files that it has read, if the folder exists.
   TokenCache(std::string folder, bool remembers,
              std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>())
       : folder_(std::move(folder)), remembers_(remembers), hashes_(std::move(hashes)) {}
 
-  // Those of `files`, if they are there. Reads files whose hash isn't known, or that have changed.
+  // Returns the tokens of `files` if the cache has them. Reads a file only if its hash isn't known
+  // or the file has changed.
   std::optional<CachedTokens> find(const std::vector<SourceFile>& files,
                                    const DocumentEncoder& encoder) const;
-  // The same, made where they aren't there: by this process, or by another that is at it. `name`:
-  // what the pair's name begins with. Error where a file changes meanwhile; others as tokenize().
+  // As find(), but tokenizes the files if the cache doesn't have them, or waits for a process that
+  // already does so. `name`: the beginning of the pair's file name. Error if a file changes
+  // meanwhile; RequestError if the files hold no text; other errors as tokenize().
   CachedTokens make(const std::string& name, const std::vector<SourceFile>& files,
                     const DocumentEncoder& encoder, const TokenizingOptions& options) const;
 

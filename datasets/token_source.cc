@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-// Pairs one after the other.
+// Several sources, concatenated.
 class ConcatenatedSource : public TokenSource {
  public:
   ConcatenatedSource(std::string path, std::vector<std::unique_ptr<TokenSource>> sources)
@@ -70,7 +70,7 @@ bool is_plain(const SourceFiles& found) {
          found.files[0].compression == Compression::none;
 }
 
-// What a cached pair's name begins with, of a path.
+// The beginning of a cached pair's name, made from the path of the text.
 std::string name_of(const std::string& path) {
   std::string name = std::filesystem::path(path).filename().string();
   if (name.empty()) name = std::filesystem::path(path).parent_path().filename().string();
@@ -119,7 +119,7 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
   }
   return std::make_unique<IndexedSource>(
       tokens->prefix, vocab_size,
-      MadeOfText{.path = path, .contents = tokens->contents, .marks = std::move(tokens->marks)});
+      TextOrigin{.path = path, .contents = tokens->contents, .marks = std::move(tokens->marks)});
 }
 
 }  // namespace
@@ -135,7 +135,7 @@ std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int
   const SourceFiles found = find_source_files(path);
   if (!found.pairs.empty()) return open_pairs(path, found.pairs, vocab_size);
   if (!is_plain(found)) {
-    throw RequestError(fmt::format("{}: texts of this kind are tokenized first", path));
+    throw RequestError(fmt::format("{}: these texts have to be tokenized first", path));
   }
   return std::make_unique<TextSource>(found.files[0].path, vocab_size);
 }

@@ -1,4 +1,4 @@
-// A source of training data: one flat stream of token ids.
+// A source of training or evaluation data: one flat stream of token ids.
 #pragma once
 
 #include <cstdint>
@@ -13,58 +13,60 @@
 
 namespace trident {
 
-// Read-only after opening; every method may be called from several threads at once.
+// Read-only after opening and thread-safe.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
 
-  // The file that errors name.
+  // The path that error messages name.
   virtual const std::string& path() const = 0;
   virtual std::int64_t size() const = 0;  // tokens
-  // Tokens [begin, begin + out.size()), which must lie within the stream. A token that is not in
-  // [0, vocab_size) is a RequestError that names the file, the position and the token.
+  // Reads tokens [begin, begin + out.size()); Error if the stream doesn't have them all. A token
+  // outside [0, vocab_size) is a RequestError that names the file, the position and the token.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
-  // Of tokens that were made of a text: a hash of what they were made of, which is equal on other
-  // hosts, too. "": the files themselves are compared (token_source_files()).
+  // For tokens that were made from a text: a hash of the text, the tokenizer and its options, equal
+  // on all hosts. "" for other tokens; ranks then compare the files (token_source_files()).
   virtual const std::string& contents() const {
     static const std::string none;
     return none;
   }
-  // Of such tokens, where their text's bytes lie; nullptr of others.
+  // For tokens that were made from a text: the positions of its bytes. nullptr for other tokens.
   virtual const TextMarks* text_marks() const { return nullptr; }
-  // The largest of the first `most` tokens; -1 of text, whose tokens are below 256.
+  // The largest of the first `most` tokens; -1 for text, whose tokens are below 256.
   virtual std::int64_t largest_token(std::int64_t most) const {
     static_cast<void>(most);
     return -1;
   }
 };
 
-// Where texts' tokens come from.
+// How open_token_source() gets the tokens of texts.
 struct TextAccess {
-  // Reads the tokenizer when a text asks for it first. RequestError.
+  // Returns the tokenizer; called only if a path leads to texts. May throw RequestError.
   std::function<DocumentEncoder()> encoder;
-  std::string cache;       // the folder of their tokens
-  bool writes = false;     // tokenizes what isn't there; else such a source is left out
-  bool remembers = false;  // what files hold, in the cache, if it is there
+  std::string cache;       // the folder of the token cache
+  bool writes = false;     // tokenizes texts that aren't in the cache
+  bool remembers = false;  // stores hashes of files in the cache, if its folder exists
   TokenizingOptions tokenizing = {};
-  // What copies of this know of files.
+  // The hashes of files that this process has read; copies of a TextAccess share them.
   std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>();
-  // A line for people.
+  // Receives lines of text for the user: files left out, tokens made.
   std::function<void(const std::string&)> tell = {};
 };
 
-// What a path means (source_files.h): tokens in .bin/.idx pairs, one after the other in the order
-// of their names, or texts. A single text file under the byte tokenizer is read as it is; other
-// texts are tokenized, once. nullptr where that hasn't been done and `access` doesn't do it.
-// Missing, empty, ambiguous or malformed files are RequestErrors.
+// Opens a path (source_files.h). The path leads to .bin/.idx pairs, which are concatenated in the
+// order of their names, or to texts. A single uncompressed text file under the byte tokenizer is
+// read directly; other texts are tokenized once, into the cache. Returns nullptr if the tokens of
+// texts aren't in the cache and `access.writes` is false. RequestError for missing, empty,
+// ambiguous or malformed files, and if the tokenizer has more than `vocab_size` ids.
 std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int64_t vocab_size,
                                                const TextAccess& access);
-// Under the byte tokenizer, without any cache: pairs and single text files.
+// The same with the byte tokenizer and no cache: opens pairs and single uncompressed text files.
+// RequestError for other texts.
 std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int64_t vocab_size);
 
-// Whether such a path leads to texts whose tokens come from a cache.
+// Whether a path leads to texts whose tokens come from the cache.
 bool is_tokenized(const std::string& path, bool byte_tokenizer);
-// The files that it leads to.
+// The files that a path leads to.
 std::vector<std::string> token_source_files(const std::string& path);
 
 }  // namespace trident

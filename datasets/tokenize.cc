@@ -9,14 +9,14 @@
 namespace trident {
 namespace {
 
-// The tokens of a block, and where documents end among them and their text.
+// The tokens of a block, and the ends of documents in the tokens and in the text.
 struct EncodedBlock {
   std::vector<std::int32_t> ids;
   std::vector<TextMark> ends;
   std::int64_t text_bytes = 0;
 };
 
-// Of one thread.
+// Encodes blocks; each thread has its own.
 class BlockEncoder {
  public:
   explicit BlockEncoder(const DocumentEncoder& encoder) : encoder_(encoder) {
@@ -34,10 +34,9 @@ class BlockEncoder {
     result.text_bytes += std::ssize(part.text);
     if (encoder_.tokenizer) {
       try {
-        each_range(part, *encoder_.tokenizer, *memory_,
-                     [&](std::string_view text, bool continued) {
-                       encoder_.tokenizer->encode(text, *memory_, result.ids, continued);
-                     });
+        each_range(part, *encoder_.tokenizer, *memory_, [&](std::string_view text, bool continued) {
+          encoder_.tokenizer->encode(text, *memory_, result.ids, continued);
+        });
       } catch (const Error& error) {
         throw RequestError(place_of(file, part.place) + error.what());
       }
@@ -84,7 +83,7 @@ TextMarks tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& 
       return own->encode(block);
     };
   };
-  through_threads<EncodedBlock>(
+  process_in_parallel<EncodedBlock>(
       files, encoder, options.threads, worker,
       [&](const EncodedBlock& encoded) { write(encoded, to, marks); },
       [&](const ReadingProgress& reading) {

@@ -1,5 +1,5 @@
-// Turns files of text into tokens, by all cores, in the order of files and documents, in bounded
-// memory. A text file is a document, as is a line of .jsonl and a row of .parquet.
+// Turns files of text into tokens, in the order of files and documents, with several threads and
+// bounded memory. A text file, a line of .jsonl and a row of .parquet are a document each.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct TokenizingProgress : ReadingProgress {
 
 struct TokenizingOptions {
   int threads = 1;
-  // Now and then, and at the end.
+  // Called on the calling thread at most every 200 ms, and at the end.
   std::function<void(const TokenizingProgress&)> progress;
 };
 
-// Appends all documents. RequestError with file and line for what can't be read: text that isn't
-// UTF-8, lines that aren't JSON objects with the key, cut or damaged files, a document that is
-// longer than 64 MiB where the tokenizer can't tell where to cut one. Gives the bytes of text
-// before tokens, those of the whole last: text as the tokenizer gets it, without what ends
-// documents.
+// Appends all documents to `to`. Doesn't commit it. Returns the marks of the text, whose last mark
+// has all tokens and bytes. The bytes are those of the text that the tokenizer gets, without the
+// ends of documents. RequestError with file and line for text that isn't UTF-8, a line that isn't a
+// JSON object with the key, a truncated or damaged file, and a document longer than 64 MiB in which
+// the tokenizer can't find a place to split.
 TextMarks tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
                    IndexedWriter& to, const TokenizingOptions& options);
 

@@ -38,8 +38,9 @@ void add_files(const std::string& path, const TokenizerTraining& request,
                std::vector<SourceFile>& files) {
   const SourceFiles found = find_source_files(path);
   if (!found.pairs.empty()) {
-    throw RequestError(fmt::format(
-        "{}: is tokens already, a .bin/.idx pair; a tokenizer is made from texts", found.pairs[0]));
+    throw RequestError(
+        fmt::format("{}: is a .bin/.idx pair, already tokenized; a tokenizer is trained on texts",
+                    found.pairs[0]));
   }
   if (!found.left.empty() && request.tell) {
     request.tell(fmt::format(
@@ -49,7 +50,7 @@ void add_files(const std::string& path, const TokenizerTraining& request,
   files.insert(files.end(), found.files.begin(), found.files.end());
 }
 
-// What cuts texts as the tokenizer is going to: that of no merges.
+// A tokenizer without merges, which splits texts as the trained tokenizer will.
 std::shared_ptr<const Tokenizer> untrained(const TokenizerTraining& request) {
   BpeTraining bytes = request.bpe;
   bytes.progress = nullptr;
@@ -66,7 +67,7 @@ TrainedTokenizer train_tokenizer(const TokenizerTraining& request) {
     problems.collect("", [&] { add_files(path, request, files); });
   }
   for (const std::string& token : request.bpe.special_tokens) {
-    if (token.empty()) problems.add("--special-tokens: an empty text is everywhere");
+    if (token.empty()) problems.add("--special-tokens: a token can't be empty");
     if (invalid_utf8(token) != std::string::npos) {
       problems.add(fmt::format("--special-tokens: {} isn't UTF-8", printable(token, 60)));
     }
@@ -83,7 +84,7 @@ TrainedTokenizer train_tokenizer(const TokenizerTraining& request) {
                           .words = counted.total,
                           .distinct_words = counted.words.words().size(),
                           .left_out = counted.left_out};
-  if (counted.total == 0) throw RequestError("the texts are empty: no word is in them");
+  if (counted.total == 0) throw RequestError("the texts contain no words");
   const TrainedBpe trained = train_bpe(std::move(counted.words), request.bpe);
   result.vocab_size = static_cast<std::int64_t>(trained.tokens.size());
   result.merges = static_cast<std::int64_t>(trained.merges.size());

@@ -1,5 +1,5 @@
-// Makes a byte-level BPE tokenizer from texts: that of Hugging Face's ByteLevelBPETokenizer,
-// trained on the same.
+// Trains a byte-level BPE tokenizer on texts. The result equals that of Hugging Face's
+// ByteLevelBPETokenizer, trained on the same texts.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,24 @@ namespace trident {
 
 struct TokenizerTraining {
   std::vector<std::string> paths;  // as in data.train; texts, no .bin/.idx pairs
-  std::string pattern;             // words are its matches, and what is between them
-  std::string json_key = "text";   // of a document's text in .jsonl and .parquet
-  bool replace_errors = false;     // U+FFFD for what isn't UTF-8; else that is an error
+  std::string pattern;             // a word is a match, or the text between two matches
+  std::string json_key = "text";   // the key or column of the text in .jsonl and .parquet
+  bool replace_errors = false;     // true: invalid UTF-8 becomes U+FFFD; false: it is an error
   WordCounting counting;
   BpeTraining bpe;
-  std::function<void(const std::string&)> tell;  // what is left out of folders
+  std::function<void(const std::string&)>
+      tell;  // receives a line about files that a folder leaves out
 };
 
 struct TrainedTokenizer {
   std::string text;  // the tokenizer.json
   std::int64_t vocab_size = 0, merges = 0;
   std::uint64_t text_bytes = 0, words = 0, distinct_words = 0;
-  std::uint64_t left_out = 0;  // as CountedWords's
+  std::uint64_t left_out = 0;  // as in CountedWords
 };
 
-// RequestError with all problems of the request; for texts that can't be read, as tokenize(); where
-// there is no text.
+// Throws one RequestError with all problems of the request; RequestError if there is no text, and
+// as tokenize() for texts that can't be read.
 TrainedTokenizer train_tokenizer(const TokenizerTraining& request);
 
 }  // namespace trident

@@ -37,8 +37,8 @@ const std::vector<ChunkUses::Parameters>& ChunkUses::of(Kind kind) const {
   return kind == Kind::backward_weight ? none : backward;
 }
 
-// Goes along a list of uses: the weights of one are there while it lasts, those of the next are
-// on their way.
+// Walks through a list of uses. enter() holds the weights of the current use and prefetches those
+// of the next; leave() releases the current weights.
 class ChunkRunner::BucketUse {
  public:
   BucketUse(ChunkRunner& runner, const std::vector<Buckets>& list, const Buckets& next)
@@ -76,7 +76,7 @@ ChunkRunner::ChunkRunner(Context& context, const Chunk& chunk, bool last_stage,
           std::find(in_forward.begin(), in_forward.end(), parameter) != in_forward.end();
       (is_early ? early : late).push_back({parameter, use});
     }
-    std::reverse(late.begin(), late.end());  // as the buckets lie
+    std::reverse(late.begin(), late.end());  // the order within buckets
   }
 }
 

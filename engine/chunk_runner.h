@@ -1,7 +1,8 @@
-// Runs the modules of one chunk: with records of what backward needs, or with inputs from which
-// backward computes them again (activation recomputation, Chen 2016); with weights gathered module
-// by module where ZeRO stage 3 keeps them in shards; and tells who reduces them when gradients are
-// complete.
+// Runs the modules of one chunk, forward and backward. It either saves activations for backward or
+// saves inputs from which backward recomputes them (activation recomputation, Chen 2016). It
+// gathers weights module by module where ZeRO stage 3 shards them. It notifies the gradient
+// reduction when gradients are complete. The rank's thread calls it. Under ZeRO stage 3 the ranks
+// that share a bucket make the same calls in the same order, as the gathers are collective.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace trident {
 
-// What a chunk keeps of one micro-batch from forward to backward_weight.
+// The activations that a chunk saves for one micro-batch from forward to backward_weight.
 struct ChunkActivations {
   std::vector<SavedActivationsPtr> modules;
   std::vector<Tensor> inputs;  // of each recomputed unit
@@ -27,15 +28,16 @@ struct ModuleUnit {
   std::size_t begin = 0, end = 0;
   bool recomputed = false;
 };
-// `recompute_layers` consecutive layers are one recomputed unit; 0: none are.
+// Splits a chunk into units. Each `recompute_layers` consecutive layers form one recomputed unit;
+// 0: no unit is recomputed.
 std::vector<ModuleUnit> module_units(const Chunk&, bool last_stage, std::int64_t recompute_layers);
 
-// The parameters that the actions of a chunk read, module by module, in the order of the visits.
-// Backward visits the modules of a recomputed unit twice.
+// The parameters that the actions of a chunk read, module by module, in the order of use. Backward
+// uses the modules of a recomputed unit twice.
 struct ChunkUses {
   using Parameters = std::vector<std::shared_ptr<Parameter>>;
   std::vector<Parameters> forward, backward;
-  const std::vector<Parameters>& of(Kind kind) const;  // none for backward_weight
+  const std::vector<Parameters>& of(Kind kind) const;  // empty for backward_weight
 };
 ChunkUses chunk_uses(const Chunk&, const std::vector<ModuleUnit>&);
 
@@ -43,22 +45,23 @@ class ChunkRunner {
  public:
   using Buckets = std::vector<std::size_t>;
 
-  // `uses` counts the uses of parameters by the chunks before, in stage order, and is
-  // brought up to date.
+  // `uses` counts the uses of parameters by the preceding chunks, in stage order. The constructor
+  // adds this chunk's uses.
   ChunkRunner(Context&, const Chunk&, bool last_stage, std::int64_t recompute_layers,
               WeightGathering&, std::map<const Parameter*, int>& uses);
 
-  // A new pass. `gradients` is told of each gradient once it has so many micro-batches (nullptr: a
-  // pass without backward).
+  // Begins a pass. `gradients` is notified of each gradient after every `microbatches_a_round`
+  // micro-batches (nullptr: a pass without backward).
   void begin(GradientReduction* gradients, std::int64_t microbatches_a_round);
 
-  // `next`: the weights that are wanted after this action (first_buckets()).
+  // `next`: the weights that the action after this one needs first (first_buckets()); they are
+  // prefetched.
   Tensor forward(const MicroBatch&, Tensor x, ChunkActivations&, const Buckets& next);
   Tensor backward(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next);
   Tensor backward_input(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next);
   void backward_weight(const MicroBatch&, ChunkActivations&, const Buckets& next);
 
-  // The weights that an action of this kind wants first.
+  // The weights that an action of this kind needs first.
   const Buckets& first_buckets(Kind kind) const;
 
  private:
@@ -79,7 +82,8 @@ class ChunkRunner {
   std::vector<ModuleUnit> units_;
   std::vector<Buckets> forward_buckets_, backward_buckets_;
   const Buckets no_buckets_;
-  std::vector<std::vector<Use>> forward_uses_, backward_uses_;  // by module, as they are complete
+  std::vector<std::vector<Use>> forward_uses_,
+      backward_uses_;  // by module, in the order of completion
   GradientReduction* gradients_ = nullptr;
   std::int64_t round_ = 1;
   std::vector<std::int64_t> forward_added_, backward_added_;  // micro-batches, by module

@@ -17,12 +17,14 @@ Evaluator::Evaluator(RankModel& model, std::shared_ptr<const RunLists> lists)
     : model_(model),
       lists_(std::move(lists)),
       list_(lower_rank(lists_->forward, model.topology().place(Group::pipeline))),
-      runner_(model.make_runner(2)) {}  // behind a Stepper's channels
+      runner_(model.make_runner(2)) {}  // after the two channels of a Stepper
 
 void Evaluator::need_finished_step(const char* what) const {
   if (!model_.provisional()) return;
   throw Error(
-      fmt::format("Evaluator::{}: the last update is not settled; settle the stepper first", what));
+      fmt::format("Evaluator::{}: the last update may still be rolled back; call "
+                  "Stepper::wait_for_result() first",
+                  what));
 }
 
 Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
@@ -30,7 +32,8 @@ Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
   ExecutionTrace trace;
   std::size_t done = 0;
   for (int end = lists_->window; done < list_.size(); end += lists_->window) {
-    // A rank without backwards would run ahead of the next ones, and keep what it sends.
+    // Bounds the messages in flight: without backwards, a rank would run ahead of the next ranks
+    // and keep its sent messages.
     runner_->deliver();
     const auto next = std::find_if(
         list_.begin() + static_cast<std::ptrdiff_t>(done), list_.end(),
@@ -49,8 +52,8 @@ std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& ba
   const Tensor losses = run(batches);
   const double local[]{losses ? sum_on_host(context, losses) : 0,
                        stop != nullptr && stop->load() ? 1.0 : 0.0};
-  // One row of the last stage carries the values; gathering to every rank in world order keeps the
-  // order of additions fixed.
+  // One row of last-stage ranks carries the values. The gather to every rank in world order fixes
+  // the order of additions.
   const Topology& topology = model_.topology();
   const Tensor mine = context.from_host<double>({2}, local, Category::workspace);
   const Tensor all = context.empty({2 * topology.world.size()}, DType::f64, Category::workspace);
@@ -77,7 +80,7 @@ std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& ba
   const Config& config = model_.config();
   const std::int64_t own =
       config.num_microbatches() * config.batch.micro_batch_size * config.data.sequence_length;
-  // Behind them the place whose they are; -1 where this rank hasn't any.
+  // The last element is this rank's place in the batch group; -1 if it has no losses.
   const Tensor losses = runner_->token_losses();
   std::vector<float> mine =
       losses ? context.to_host<float>(losses) : std::vector<float>(static_cast<std::size_t>(own));

@@ -1,5 +1,6 @@
-// Runs a rank's model forward alone: the mean loss of a validation set, and the logits from which
-// text is generated. No weight changes, and training may have micro-batches in flight meanwhile.
+// Runs a rank's model forward only. It computes the mean loss of a validation set, and the logits
+// from which text is generated. It changes no weight, and training may have micro-batches in flight
+// meanwhile. The rank's thread calls it.
 #pragma once
 
 #include <atomic>
@@ -19,30 +20,31 @@ namespace trident {
 
 class Evaluator {
  public:
-  // Runs the forward actions of the model's schedule. The model outlives it.
+  // Runs the forward actions of the model's schedule. The model must outlive the evaluator.
   Evaluator(RankModel&, const Schedule&);
-  // With lists that several ranks share.
+  // As above, with lists that several ranks share.
   Evaluator(RankModel&, std::shared_ptr<const RunLists>);
 
-  // Mean loss over the tokens of these micro-batches of all ranks. Nothing where a rank's `stop`
-  // (may be null) is set: all ranks see that together. Error while the last update may be rolled
-  // back (Stepper::wait_for_result()). Collective over the world.
+  // The mean loss over the tokens of these micro-batches of all ranks. Returns nullopt if any
+  // rank's `stop` (may be null) is set; all ranks return the same. Throws Error while the last
+  // update may be rolled back (Stepper::wait_for_result()). Collective over the world.
   std::optional<double> mean_loss(const std::vector<HostMicroBatch>&,
                                   const std::atomic<bool>* stop = nullptr);
 
-  // The loss of each token of these micro-batches of all ranks: by place in the batch group,
-  // micro-batch and token. Error as mean_loss(). Collective over the world.
+  // The loss of each token of these micro-batches of all ranks, ordered by place in the batch
+  // group, micro-batch and token. Throws Error as mean_loss() does. Collective over the world.
   std::vector<float> token_losses(const std::vector<HostMicroBatch>&);
 
-  // The logits (n - first, V) of what follows each token of one sequence of n from `first` on.
-  // Error where this rank doesn't hold the whole model, or there is no such token.
+  // For one sequence of n tokens, the logits (n - first, V) of the successor of each token from
+  // `first` on. Throws Error if this rank doesn't hold the complete model, or `first` is out of
+  // range.
   std::vector<float> logits(std::span<const std::int32_t> tokens, std::int64_t first);
-  // Of what follows the last.
+  // The logits of the successor of the last token.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return logits(tokens, static_cast<std::int64_t>(tokens.size()) - 1);
   }
-  // The same where `tokens` follow `begin` others, whose keys and values the cache has, as it has
-  // those of these afterwards. What it has of later ones is forgotten.
+  // As above for `tokens` that follow `begin` others, whose keys and values are in the cache. Adds
+  // the keys and values of `tokens` to the cache and drops any later positions in it.
   std::vector<float> next_logits(std::span<const std::int32_t> tokens, KeyValueCache& cache,
                                  std::int64_t begin);
 
@@ -51,12 +53,12 @@ class Evaluator {
   // (rows, V) fp32, of the last rows of this sequence.
   std::vector<float> last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
                                  KeyValueCache* cache, std::int64_t begin);
-  // The sums of losses of each micro-batch, as ModelStageRunner::finish().
+  // The sum of losses of each micro-batch, as ModelStageRunner::finish().
   Tensor run(const std::vector<HostMicroBatch>&);
 
   RankModel& model_;
   std::shared_ptr<const RunLists> lists_;
-  std::vector<LoweredAction> list_;  // this rank's, window by window
+  std::vector<LoweredAction> list_;  // this rank's list, window by window
   std::unique_ptr<ModelStageRunner> runner_;
 };
 

@@ -15,7 +15,7 @@ bool weights_are_finite(RankModel& model) {
   for (const Bucket& bucket : model.buckets().buckets()) {
     const std::int64_t count = bucket.shard.numel();
     if (count == 0) continue;
-    // Squares of weights don't overflow fp64, so a sum is finite where all of its terms are.
+    // Squares of weights don't overflow fp64, so a sum is finite if and only if all its terms are.
     const Tensor sums =
         context.empty({(count + bucket_block - 1) / bucket_block}, DType::f64, Category::workspace);
     square_sums(context, bucket.shard, bucket_block, sums);

@@ -1,4 +1,4 @@
-// Plain data of every rank, brought to one.
+// Gathers plain data of every rank on rank 0.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace trident {
 
-// On rank 0 the bytes of each rank, [size][most], those behind `mine` unspecified; empty on others.
-// Collective; `most`, at least the bytes of any rank, is the same on all.
+// Returns the bytes of each rank, [size][most], on rank 0, and an empty list on other ranks. The
+// bytes after a rank's `mine` are unspecified. Collective over the group. `most` is the same on all
+// ranks, and at least the size of each rank's `mine`.
 std::vector<std::vector<std::uint8_t>> gather_bytes(Context&, const ProcessGroup&,
                                                     std::span<const std::uint8_t> mine,
                                                     std::size_t most);

@@ -26,7 +26,7 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
       count += blocks(segment);
     }
     if (count == 0) continue;
-    // All of a bucket's before they are added up: the exact sum is the same in any order.
+    // Computes all blocks of a bucket, then adds them: an exact sum is the same in any order.
     const Tensor squares = context.empty({count}, DType::f64, Category::workspace);
     std::int64_t at = 0;
     for (const ParameterSegment& segment : own) {
@@ -35,7 +35,7 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
                   bucket_block, squares.flat(at, blocks(segment)));
       at += blocks(segment);
     }
-    constexpr std::int64_t most = std::int64_t{1} << 27;  // for a sum to hold
+    constexpr std::int64_t most = std::int64_t{1} << 27;  // the limit of one exact_sum call
     for (std::int64_t begin = 0; begin < count; begin += most) {
       exact_sum(context, squares.flat(begin, std::min(most, count - begin)), sum);
     }

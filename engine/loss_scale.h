@@ -1,6 +1,6 @@
-// The factor of the loss that keeps fp16 gradients above the smallest and below the largest numbers
-// of that format (Micikevicius 2018). Adapted as DeepSpeed does: it halves at an overflow once
-// `hysteresis` of them have come, and doubles after a window of steps without one.
+// The loss scale, which keeps fp16 gradients above the smallest and below the largest numbers of
+// that format (Micikevicius 2018). It adapts as in DeepSpeed: it halves at an overflow once
+// `hysteresis` overflows have come, and doubles after a window of steps without an overflow.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@ namespace trident {
 
 class LossScale {
  public:
-  // Stays 1 where the dtype is not fp16, and fixed where the config gives a number.
+  // The scale is 1 if the dtype is not fp16, and constant if the config gives a number.
   explicit LossScale(const PrecisionConfig&);
 
   double value() const { return value_; }
-  // A step without finite loss and gradients is not a fault of the training while the scale can
-  // still fall.
+  // Whether a step with a non-finite loss or gradient is only a sign of too large a scale: true
+  // while the scale can still fall.
   bool excuses_overflow() const { return dynamic_ && value_ > minimum_; }
-  // After each step; the same on all ranks.
+  // Call it after each step, with the same value on all ranks.
   void update(bool overflow);
-  void append_state(State& into);  // adds what it goes on from
-  // That has been read: what this config says otherwise than the run that saved it holds.
+  void append_state(State& into);  // adds the numbers that a resumed run needs
+  // Call it after that state has been read. Where the config differs from the saved run's, the
+  // config's values apply.
   void restored();
 
  private:

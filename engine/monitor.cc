@@ -14,11 +14,11 @@
 namespace trident {
 namespace {
 
-// A place in a message that holds none.
+// Fills unused entries of a message.
 constexpr LoggedOperation no_operation{.group = 255};
 
-// What a rank tells about a step: plain data, moved as bytes. Behind it come the bytes sent by each
-// traffic group, and the trace.
+// The data that a rank reports for a step, moved as bytes. The bytes sent by each traffic group,
+// and the trace, follow it in the message.
 struct RankReport {
   StepClock clock;
   std::int64_t events = 0;
@@ -27,13 +27,14 @@ struct RankReport {
   std::int64_t peak_total = 0;
 };
 
-// What all ranks told, by rank.
+// The reports of all ranks, by rank.
 struct Unpacked {
   std::vector<RankTimes> ranks;
   std::vector<ExecutionTrace> traces;
 };
 
-// Of `ranks` ranks' messages, one after the other. Adds up what they sent, and finds the largest.
+// Unpacks the consecutive messages of `ranks` ranks. Adds up the bytes sent, and takes the maximum
+// of the memory.
 Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
                 const std::vector<TrafficGroup>& counted, StepFigures& figures) {
   Unpacked all;
@@ -67,7 +68,7 @@ Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
   return all;
 }
 
-// What the first pipeline's step should have been like, by its own times.
+// The first pipeline's step as simulated with its own times.
 Timeline predicted_timeline(const Schedule& drawn, const std::vector<ExecutionTrace>& traces,
                             const Mesh& mesh) {
   Timeline timeline;
@@ -84,7 +85,7 @@ double ms(std::int64_t nanoseconds) {
   return 1e-6 * static_cast<double>(nanoseconds);
 }
 
-// Milliseconds of a rank's own computes, by the wall clock.
+// The milliseconds of a rank's own computes, by the wall clock.
 double work(const ExecutionTrace& trace) {
   double sum = 0;
   for (const auto& [action, begin, end, memory] : trace.events) {
@@ -93,7 +94,7 @@ double work(const ExecutionTrace& trace) {
   return sum;
 }
 
-// From the first compute of a pipeline's ranks to their last, nanoseconds by the wall clock.
+// From the first compute of a pipeline's ranks to their last, in nanoseconds by the wall clock.
 std::pair<std::int64_t, std::int64_t> computed(const std::vector<ExecutionTrace>& traces,
                                                const std::vector<int>& pipeline) {
   std::int64_t first = INT64_MAX, last = INT64_MIN;
@@ -128,13 +129,14 @@ std::vector<std::int64_t> Monitor::sent() const {
   for (const TrafficGroup& group : counted_) {
     bytes.push_back(group.members.defined() ? group.members.traffic().bytes_sent : 0);
   }
-  bytes.front() += stepper_.check_bytes_sent();  // the world's
+  bytes.front() += stepper_.check_bytes_sent();  // the world group's
   return bytes;
 }
 
 void Monitor::begin(bool drawn) {
   before_ = sent();
-  // Where updates are validated later, the stream may still be at the step before.
+  // Under post-validation the stream may still run the previous step, so its kernels are not
+  // discarded.
   if (!stepper_.post_validation()) take_kernel_times();
   drawn_ = drawn;
   if (drawn) log_->start();
@@ -187,7 +189,7 @@ std::pair<Schedule, std::vector<ExecutionTrace>> Monitor::joined(
   Schedule schedule = recent_.front().executed->schedule;
   for (auto& actions : schedule.ranks) actions.clear();
   std::vector<ExecutionTrace> traces(pipeline.size());
-  int first = 0;  // micro-batch of the iteration, counted from the first of these
+  int first = 0;  // offset of the iteration's micro-batches among all
   for (const Ran& ran : recent_) {
     const Schedule& part = ran.executed->schedule;
     schedule.microbatches = std::max(schedule.microbatches, first + part.microbatches);
@@ -247,8 +249,8 @@ std::vector<std::vector<LoggedOperation>> Monitor::gather(const std::vector<Logg
   return all;
 }
 
-void Monitor::remember(const IterationLists::Iteration* executed,
-                       std::vector<ExecutionTrace> traces) {
+void Monitor::keep_recent(const IterationLists::Iteration* executed,
+                          std::vector<ExecutionTrace> traces) {
   recent_.push_back({executed, std::move(traces)});
   const Schedule& schedule = stepper_.schedule();
   const int wanted = schedule.asynchronous()
@@ -266,7 +268,8 @@ void Monitor::measure_bubbles(StepFigures& figures) const {
     const MeasuredBubble bubble = measure_bubble(schedule, ran);
     figures.bubble_ratio += bubble.replayed.ratio / pipelines;
     figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
-    // Where iterations overlap, one begins as soon as its rank has ended the one before.
+    // Where iterations overlap, a rank begins the next one as soon as it has ended its own, so its
+    // longest span counts.
     const Bubble& replayed = bubble.replayed;
     if (!stepper_.schedule().asynchronous()) {
       figures.replayed_ms =
@@ -305,13 +308,13 @@ StepFigures Monitor::collect() {
     figures.timeline = step_timeline(topology, clocks, traces, operations);
     figures.predicted = predicted_timeline(step.executed->schedule, traces, topology.mesh);
   }
-  remember(step.executed, std::move(traces));
+  keep_recent(step.executed, std::move(traces));
   measure_bubbles(figures);
-  divide(figures, ranks);
+  split_step_time(figures, ranks);
   return figures;
 }
 
-void Monitor::divide(StepFigures& figures, const std::vector<RankTimes>& ranks) const {
+void Monitor::split_step_time(StepFigures& figures, const std::vector<RankTimes>& ranks) const {
   const std::vector<ExecutionTrace>& traces = recent_.back().traces;
   const Mesh& mesh = stepper_.topology().mesh;
   const bool asynchronous = stepper_.schedule().asynchronous();
@@ -326,11 +329,11 @@ void Monitor::divide(StepFigures& figures, const std::vector<RankTimes>& ranks) 
       const RankTimes& rank = ranks[static_cast<std::size_t>(r)];
       const StepClock& clock = rank.clock;
       const double taken = ms(clock.end.wall_ns - clock.begin.wall_ns);
-      // What the rank did for certain comes first; the rest of its step it waited, or did what has
-      // no clock. Kernels between two steps are counted in one of them.
+      // Kernels are measured, so they come first. The rest of the step is waiting and work without
+      // a clock. Kernels between two steps count in one of the steps.
       const double kernels = rank.kernel_ms[0] + rank.kernel_ms[1];
       const double fitting = kernels > taken ? taken / kernels : 1;
-      // Where iterations overlap the pipeline neither fills nor drains in one: a rank's own span.
+      // Asynchronous iterations neither fill nor drain the pipeline, so the rank's own span counts.
       const auto from = asynchronous ? clock.begin.wall_ns : begin;
       const auto to = asynchronous ? clock.executed.wall_ns : end;
       const double computing = work(traces[static_cast<std::size_t>(r)]);

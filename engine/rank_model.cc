@@ -18,7 +18,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       last_stage_rank_(schedule.rank_of_stage(total_stages_ - 1)) {
   std::vector<ProcessGroup> groups{topology.embedding};
   for (const auto& [group, members] : topology.groups) {
-    if (group != Group::pipeline) groups.push_back(members);  // its messages have their links
+    if (group != Group::pipeline) groups.push_back(members);  // pipeline messages use links
   }
   topology.world.connect(context, groups);
   chunks_ = build_chunks(architecture, shape_, tensor_parallel_of(config, topology),
@@ -38,7 +38,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
 void RankModel::initialise() {
   for (const Bucket& bucket : buckets_->buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
-      // In pieces, so that no whole fp32 copy of a table is needed.
+      // Row by row, to avoid a complete fp32 copy of a table.
       const ParameterSpec& spec = entry.parameter->spec();
       const Shape local = spec.placement.local();
       const std::int64_t rows = local.dim(0),
@@ -90,7 +90,7 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
   }
   std::vector<MicroBatch> result;
   for (const HostMicroBatch& host : batches) {
-    // A plan has no tokens, but for their number.
+    // A planning device has no tokens, only their number.
     const std::int64_t samples = context_.is_planning()
                                      ? config_.batch.micro_batch_size
                                      : static_cast<std::int64_t>(host.sample_ids.size());

@@ -1,5 +1,6 @@
-// One rank's share of a model: its chunks, their weights in buckets, where weights come from. A
-// Stepper (stepper.h) trains it, an Evaluator (evaluator.h) runs it forward alone.
+// One rank's part of a model: its chunks, their weights in buckets, and the gathering of weights. A
+// Stepper (stepper.h) trains it, an Evaluator (evaluator.h) runs it forward only. The rank's thread
+// calls it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@ namespace trident {
 
 class RankModel {
  public:
-  // `config` is loaded (all sizes known); of its schedule_of() the placement of stages is taken.
-  // Allocates weights, zeros. Context and architecture outlive it. Collective over the topology's
-  // world.
+  // `config` is loaded (all sizes known); `schedule` is its schedule_of() and gives the placement
+  // of stages. Allocates weights, set to zero. Context and architecture must outlive it. Collective
+  // over the topology's world.
   RankModel(Context&, const Config&, const Architecture&, const Schedule&, const Topology&);
   RankModel(const RankModel&) = delete;
   RankModel& operator=(const RankModel&) = delete;
 
-  // Initial values by (seed, name, global index).
+  // Sets the initial weights by (seed, name, global index).
   void initialise();
 
   const Config& config() const { return config_; }
@@ -38,25 +39,29 @@ class RankModel {
   Context& context() const { return context_; }
   ParameterBuckets& buckets() { return *buckets_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
-  // Whether a chunk here embeds tokens or has their losses: others need only their number.
+  // Whether a chunk here embeds tokens or computes losses; other ranks need only the number of
+  // tokens.
   bool reads_tokens() const;
-  // Of the whole model.
+  // The stages of the complete model.
   int total_stages() const { return total_stages_; }
-  // The pipeline rank that has the losses.
+  // The pipeline rank that computes the losses.
   int last_stage_rank() const { return last_stage_rank_; }
   double batch_tokens() const;  // of the global batch
 
-  // What a pass over micro-batches needs.
+  // The gathering of weights for passes over micro-batches.
   WeightGathering& gathering() { return *gathering_; }
-  // Runs this rank's chunks. Passes that overlap have channels of their own, two each.
+  // Makes a runner of this rank's chunks. It uses two channels; passes that overlap need different
+  // channels.
   std::unique_ptr<ModelStageRunner> make_runner(int first_channel);
-  // On the device what this rank's chunks read of them; with the live version of the weights.
+  // Copies the parts of the micro-batches that this rank's chunks read to the device. They use the
+  // live version of the weights.
   std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training) const;
 
-  // Older versions of the weights, once somebody keeps them (batches as WeightStash counts them).
+  // Starts keeping older versions of the weights. `batch` is as in WeightStash.
   WeightStash& keep_versions(std::int64_t batch);
-  WeightStash* stash() const { return stash_.get(); }  // null: none are kept
-  // The last update may still be rolled back, so weights are nobody's to read but the Stepper's.
+  WeightStash* stash() const { return stash_.get(); }  // null: no versions are kept
+  // True while the last update may still be rolled back. Until then only the Stepper may read the
+  // weights.
   bool provisional() const { return provisional_; }
   void set_provisional(bool provisional) { provisional_ = provisional; }
 

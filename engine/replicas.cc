@@ -11,7 +11,7 @@
 namespace trident {
 namespace {
 
-// Slice by slice, so that no second copy of a table is ever there.
+// Hashes slice by slice, to avoid a second copy of a table.
 std::uint64_t hash_of(Context& context, const Tensor& weight) {
   constexpr std::int64_t slice = std::int64_t{1} << 20;  // elements
   std::uint64_t hash = 0;
@@ -36,7 +36,7 @@ void compare(Context& context, const ProcessGroup& group, const std::vector<Prin
   const auto count = static_cast<std::int64_t>(own.size());
   std::vector<std::int64_t> hashes;
   for (const Print& print : own) hashes.push_back(print.hash);
-  // A group of its own: what it sends is none of the steps' traffic.
+  // A group of its own, so that its traffic does not count as the steps'.
   const ProcessGroup members = group.duplicate("replicas");
   const Tensor mine = context.from_host<std::int64_t>({count}, hashes, Category::communication);
   const Tensor all = context.empty({count * group.size()}, DType::i64, Category::communication);
@@ -59,10 +59,10 @@ void compare(Context& context, const ProcessGroup& group, const std::vector<Prin
 void require_equal_replicas(RankModel& model) {
   Context& context = model.context();
   const Topology& groups = model.topology();
-  std::map<Group, std::vector<Print>> alike;  // by whose members hold the same
+  std::map<Group, std::vector<Print>> alike;  // by the group that replicates them
   std::vector<Print> tied;
   for (const auto& parameter : unique_parameters(model.chunks())) {
-    if (!parameter->weight()) continue;  // stage 3 holds it in shards
+    if (!parameter->weight()) continue;  // sharded under stage 3
     const ParameterSpec& spec = parameter->spec();
     const Print print{spec.name, static_cast<std::int64_t>(hash_of(context, parameter->weight()))};
     for (const auto& [group, members] : groups.groups) {

@@ -1,4 +1,5 @@
-// A copy of what an update changes, to roll the update back to the bit.
+// A copy of the state that an update changes. It can undo the update; the state is then bitwise
+// identical to before.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@ namespace trident {
 
 class RollBack {
  public:
-  // Takes as much memory as the list's tensors hold.
+  // Allocates as much memory as the tensors of `changed` have.
   RollBack(Context&, State changed);
-  void keep(Context&);     // before the update
-  void restore(Context&);  // what was kept
+  void keep(Context&);     // call it before the update
+  void restore(Context&);  // restores the kept copy
 
  private:
   State live_;

@@ -133,7 +133,7 @@ void ModelStageRunner::microbatch_done(int microbatch) {
 }
 
 void ModelStageRunner::before_compute(const LoweredAction* next) {
-  // With what follows it, up to the next one: its sends.
+  // The traced action also contains the sends after this compute.
   if (context_.trace() != nullptr) context_.trace()->begin_action();
   next_weights_ =
       next != nullptr ? runner_of(next->chunk).first_buckets(next->kind) : ChunkRunner::Buckets();

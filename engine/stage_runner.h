@@ -1,4 +1,6 @@
-// Runs schedule actions on a rank's real modules: the scheduler's view of the model.
+// Runs schedule actions on a rank's modules; it connects the scheduler to the model. It sends and
+// receives between pipeline stages. The rank's thread calls it. All ranks of the pipeline run the
+// lists of one schedule.
 #pragma once
 
 #include <cstddef>
@@ -25,47 +27,49 @@ class ModelStageRunner final : public StageRunner {
   struct Shape {
     std::int64_t rows = 0, hidden = 0;  // of the activations between stages on this rank
     DType dtype = DType::f32;
-    std::int64_t recompute_layers = 0;  // as ChunkRunner's
+    std::int64_t recompute_layers = 0;  // as in ChunkRunner
   };
-  // `pipeline` has the pipeline ranks; placement[r] the stages of rank r, as in Schedule. Chunks in
-  // `chunks` are this rank's, in the order of placement.
-  // Runners of one pipeline whose passes may overlap have channels of their own (first_channel).
+  // `pipeline` has the pipeline ranks. placement[r] has the stages of rank r, as in Schedule.
+  // `chunks` are this rank's, in the order of placement. Runners of one pipeline whose passes may
+  // overlap need different channels; each uses two, from first_channel on.
   ModelStageRunner(Context&, const std::vector<Chunk>& chunks, ProcessGroup pipeline,
                    const std::vector<std::vector<int>>& placement, WeightGathering&, Shape shape,
                    int first_channel = 0);
 
-  // Asynchronous schedules: backward uses the weights of its forward, and where `each_microbatch`
-  // the gradients of each micro-batch are complete by themselves and `update` follows them.
+  // For asynchronous schedules: a backward uses the weights of its forward. With `each_microbatch`
+  // the gradients of each micro-batch are complete on their own, and `update` runs after them.
   void use_stash(WeightStash* stash, bool each_microbatch, std::function<void()> update);
-  // So many micro-batches have gone before: those of the first pass are counted from there.
-  void go_on(std::int64_t microbatches) { done_ = microbatches; }
+  // Resumes after `microbatches` micro-batches: the micro-batches of the first pass are numbered
+  // from there.
+  void resume_after(std::int64_t microbatches) { done_ = microbatches; }
 
-  // Starts a pass over the first `microbatches` (all) of these; what follows belongs to later
-  // passes, and may be begun. `reduction` is told when a gradient has all of them, or each of them
-  // where `each_round` is set; nullptr for a pass without backward.
+  // Starts a pass over the first `microbatches` (default: all) of `batches`. The others belong to
+  // later passes, and this pass may begin them. `reduction` is notified when a gradient has all
+  // micro-batches, or with `each_round` after each of them; nullptr for a pass without backward.
   void begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
              std::size_t microbatches = SIZE_MAX, bool each_round = false);
-  // The losses' factor for the gradients of this pass, where it was not known at begin().
+  // Sets the losses' factor for the gradients of this pass, if it was not known at begin().
   void scale_losses(float scale);
-  // Ends it: gives the sum of losses of each micro-batch (fp64 [m]) where this rank has the last
-  // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
-  // on with what is in flight.
+  // Ends the pass. Returns the sum of losses of each micro-batch (fp64 [m]) on the rank with the
+  // last stage, else an undefined tensor. Waits (in the stream) for the sends, unless `goes_on`:
+  // the next pass then continues with the micro-batches in flight.
   Tensor finish(bool goes_on = false);
-  // Whether passes keep the loss of each token; then those of the last one (m, T) fp32, where this
-  // rank has the last stage.
+  // Whether passes keep the loss of each token. token_losses() has the losses of the last pass (m,
+  // T) in fp32, on the rank with the last stage.
   void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
   const Tensor& token_losses() const { return token_losses_; }
-  // Waits for the sends.
+  // Waits (in the stream) for the sends.
   void deliver();
-  // For a plan, whose sends are done at once: of each pass keeps what is sent as long as peers
-  // would leave it (scheduler/sent_messages.h).
+  // For a plan, whose sends complete at once: keeps each message of a pass until the send with the
+  // number in `until`, as in a run where peers take messages later (scheduler/sent_messages.h).
   void keep_sent(std::vector<std::size_t> until) { kept_until_ = std::move(until); }
-  // Outside a pass, where these chunks are the whole model: its logits (T, V') for one micro-batch
-  // without labels.
+  // The logits (T, V') of one micro-batch without labels. Call it outside a pass, on a rank whose
+  // chunks are the complete model.
   Tensor logits(const MicroBatch&);
 
-  // Forgets what has run since begin(), which was a warm-up (scheduler/warm_up.h), of which links
-  // still owe these messages: for it to run again, or not at all.
+  // Discards the actions run since begin(), which must be a warm-up (scheduler/warm_up.h). Sends
+  // and receives the messages in `unmatched`, which the links still lack. The warm-up may then run
+  // again.
   void discard(const std::vector<Unmatched>& unmatched);
 
   void forward(int chunk, int microbatch) override;
@@ -94,15 +98,15 @@ class ModelStageRunner final : public StageRunner {
   int peer_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
   Key key_of(int stage, int microbatch) const { return {stage, done_ + microbatch}; }
   Tensor received(std::map<Key, Tensor>& from, int stage, int microbatch);
-  // After a backward with weight gradients.
+  // Called after a backward with weight gradients.
   void microbatch_done(int microbatch);
   void forget();
   NamedRange named(const char* action, int chunk, int microbatch) const;
-  Tensor message();  // room for one
+  Tensor message();  // allocates a message
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
   void wait_receive(int stage, int microbatch, int channel);
   void send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer, int channel);
-  // The gradient of what entered `chunk` goes to the stage before it, here or to be sent.
+  // Passes the gradient of the input of `chunk` to the stage before it, on this rank or by a send.
   void hand_over_gradient(const Chunk& chunk, int microbatch, const Tensor& g);
   ChunkRunner& runner_of(int chunk) { return runners_[static_cast<std::size_t>(chunk)]; }
 
@@ -118,30 +122,30 @@ class ModelStageRunner final : public StageRunner {
   bool each_microbatch_ = false;
   std::function<void()> update_;
 
-  std::int64_t done_ = 0;  // micro-batches of the passes before that went on
+  std::int64_t done_ = 0;  // micro-batches of the earlier passes ended with goes_on
   std::size_t microbatches_ = 0;
   std::vector<MicroBatch> batches_;
   std::map<std::int64_t, WeightVersion> versions_;  // of micro-batches in flight
   bool backward_follows_ = false;
   std::vector<ChunkRunner> runners_;                  // by chunk
-  ChunkRunner::Buckets next_weights_;                 // that the compute after this one wants first
+  ChunkRunner::Buckets next_weights_;                 // needed first by the next compute
   std::map<Key, ChunkActivations> saved_;             // by stage and micro-batch
   std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage
-  std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
+  std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of a stage's output and input
   std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel
   struct Sent {
     Work work;
     Tensor message;
-    std::size_t until = 0;  // the send that finds it taken, by a plan; 0: any
+    std::size_t until = 0;  // number of the send that frees it, in a plan; 0: any
   };
   std::vector<Sent> sends_;
-  std::size_t sent_ = 0;                 // of this pass
+  std::size_t sent_ = 0;                 // sends of this pass
   std::vector<std::size_t> kept_until_;  // keep_sent()
   Tensor losses_, token_losses_;
   bool keeps_token_losses_ = false;
 };
 
-// The losses' sum, added on the host in micro-batch order; waits for the stream.
+// The sum of the losses, added on the host in micro-batch order. Waits for the stream.
 double sum_on_host(Context&, const Tensor& losses);
 
 }  // namespace trident

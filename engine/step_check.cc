@@ -11,16 +11,16 @@ namespace trident {
 namespace {
 
 constexpr int squares = ExactSum::limbs + 1;           // the state of an exact sum
-constexpr std::int64_t kSave = std::int64_t{1} << 32;  // beyond the number of ranks
+constexpr std::int64_t kSave = std::int64_t{1} << 32;  // more than the number of ranks
 
 }  // namespace
 
 StepCheck::StepCheck(ProcessGroup world, int losses) : world_(std::move(world)), losses_(losses) {}
 
 void StepCheck::begin(Context& context, const Tensor& gradient_squares, const double* loss_sum,
-                      int place, Wishes wishes, double tokens, Async async) {
-  // Squares, how many ranks want to stop and to save, and the bits of each loss (zeros of all
-  // others).
+                      int place, RankRequests wishes, double tokens, Async async) {
+  // Squares, the counts of ranks that want to stop and to save, and the bits of each loss (0 on all
+  // other ranks, so the sum keeps them).
   std::vector<std::int64_t> values(static_cast<std::size_t>(elements(losses_)));
   values[squares] = (wishes.stop ? 1 : 0) + (wishes.save ? kSave : 0);
   if (loss_sum != nullptr) {

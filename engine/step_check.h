@@ -1,6 +1,7 @@
-// What all ranks must know of a step before its update stands: loss, gradient norm, whether both
-// are finite, and whether a rank has been asked to stop. One all-reduce of integers, so that every
-// figure is the same to the bit on all ranks and in all layouts.
+// The step check: the figures that all ranks need before an update is final. They are loss,
+// gradient norm, whether both are finite, and whether a rank was asked to stop. It is one
+// all-reduce of integers, so every figure is bitwise identical on all ranks and in all layouts. The
+// rank's thread calls it; every method except the accessors is collective.
 #pragma once
 
 #include <cstdint>
@@ -12,44 +13,45 @@
 
 namespace trident {
 
-// What a rank wants of all of them.
-struct Wishes {
-  bool stop = false;  // an end of the run
-  bool save = false;  // a checkpoint
+// The requests of one rank to all ranks.
+struct RankRequests {
+  bool stop = false;  // end the run
+  bool save = false;  // write a checkpoint
 };
 
-// What a step found; equal on all ranks. Collective figures are over the whole world.
+// The result of a step, equal on all ranks. The figures are over the whole world.
 struct StepResult {
-  double loss = 0;           // mean over the tokens of the global batch
-  double grad_norm = 0;      // before clipping
-  bool applied = true;       // false: loss or gradient not finite, weights unchanged
-  bool stop = false;         // a rank asked for an end of the run
-  bool save = false;         // a rank asked for a checkpoint
-  double loss_scale = 1;     // of the gradients that were checked; grad_norm is without it
-  bool rescales = false;     // not applied, but the loss scale can fall: no fault
-  bool rolled_back = false;  // the weights had been updated before this was known
+  double loss = 0;               // mean over the tokens of the global batch
+  double grad_norm = 0;          // before clipping
+  bool applied = true;           // false: loss or gradient not finite, weights unchanged
+  bool stop = false;             // a rank asked to end the run
+  bool save = false;             // a rank asked for a checkpoint
+  double loss_scale = 1;         // of the checked gradients; grad_norm is without it
+  bool only_overflowed = false;  // not applied, but only because of the loss scale, which can still
+                                 // fall
+  bool rolled_back = false;      // the weights had been updated optimistically
 };
 
 class StepCheck {
  public:
-  // `world`: all ranks, a group that carries nothing else, since its steps may overlap with others.
-  // `losses`: ranks over which the loss is summed.
+  // `world`: all ranks, in a group used only for checks, as a check may overlap other
+  // communication. `losses`: the number of ranks over which the loss is summed.
   StepCheck(ProcessGroup world, int losses);
 
-  // 64-bit integers that one check reduces.
+  // The number of 64-bit integers that one check reduces.
   static std::int64_t elements(int losses) { return ExactSum::limbs + 2 + losses; }
 
-  // What this rank knows: the squares of its gradients (engine/gradient_norm.h), and the
-  // sum of its losses if it is the one that speaks for its `place` among the losses. `tokens`
-  // divides them. Async::yes returns at once.
+  // Starts a check. `gradient_squares` is this rank's part (engine/gradient_norm.h). `loss_sum` is
+  // the sum of its losses if this rank is the primary replica for its `place` among the losses,
+  // else null. `tokens` divides the losses. Async::yes returns at once.
   void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int place,
-             Wishes wishes, double tokens, Async async);
+             RankRequests wishes, double tokens, Async async);
   bool open() const { return open_; }
   const ProcessGroup& group() const { return world_; }
-  // Waits for all ranks. Once after each begin().
+  // Waits for all ranks. Call it once after each begin().
   StepResult end(Context&);
 
-  // Bytes that this rank sent for the checks that have ended.
+  // The bytes that this rank sent for the checks that have ended.
   std::int64_t bytes_sent() const { return bytes_sent_; }
 
  private:

@@ -58,7 +58,7 @@ class Drawing {
             .bytes = operation.bytes};
   }
 
-  // A message that an action of the schedule has sent is shown by that action.
+  // Adds the bytes of a message to the schedule's send action that sent it; false if there is none.
   bool add_to_send(std::vector<TimelineEvent>& events, const LoggedOperation& operation) const {
     if (groups_[operation.group].group != Group::pipeline || operation.peer < 0) return false;
     const double begin = us(operation.begin_ns), end = us(operation.end_ns);

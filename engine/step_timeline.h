@@ -1,5 +1,5 @@
-// One training step as a timeline: a row for each rank, its computes and what its groups carried
-// out beside them.
+// Draws one training step as a timeline, with a row for each rank: its computes and its groups'
+// operations. Local functions.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@
 
 namespace trident {
 
-// What an operation of such a group (TrafficGroup::group) is drawn as.
+// The category for drawing an operation of a group (TrafficGroup::group).
 EventCategory category_of(const std::optional<Group>&, Operation);
 
-// Clocks, traces and logged operations by world rank; the log's groups are numbered as
-// Topology::traffic_groups() lists them. Sends stand where the trace has them, with
-// the bytes that the log knows; every logged byte is in one event.
+// Clocks, traces and logged operations are by world rank. The log numbers groups as
+// Topology::traffic_groups() lists them. Sends are drawn where the trace has them, with the bytes
+// of the log; every logged byte is in one event.
 Timeline step_timeline(const Topology&, const std::vector<StepClock>& clocks,
                        const std::vector<ExecutionTrace>& traces,
                        const std::vector<std::vector<LoggedOperation>>& operations);

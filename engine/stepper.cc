@@ -61,8 +61,8 @@ void Stepper::become_asynchronous() {
   WeightStash& stash = model_.keep_versions(each ? 0 : schedule().microbatches);
   in_flight_ = &lists_->iterations.in_flight(topology_.place(Group::pipeline));
   const std::int64_t next = lists_->begun.iterations * schedule().microbatches;
-  stash.go_on(context_, lists_->begun.updates, next, in_flight_->backwards_since);
-  runner_->go_on(next);
+  stash.resume_after(context_, lists_->begun.updates, next, in_flight_->backwards_since);
+  runner_->resume_after(next);
   runner_->use_stash(&stash, each, [this] {
     gradients_->finish(context_);
     update(1.0);
@@ -104,7 +104,8 @@ void Stepper::set_lists(std::shared_ptr<const RunLists> lists) {
   if (check_.open() || schedule().asynchronous() || lists->schedule.asynchronous() ||
       lists->schedule.placement != schedule().placement) {
     throw Error(
-        "Stepper::set_lists: the lists follow an open iteration, or aren't of the same stages");
+        "Stepper::set_lists: an iteration is open, a schedule is asynchronous, or the lists have "
+        "other stages");
   }
   lists_ = std::move(lists);
   iteration_ = 0;
@@ -141,7 +142,7 @@ void Stepper::update(const StepResult& result) {
     update(clipping(result));
   } else if (model_.stash() != nullptr) {
     if (before_update_) before_update_();
-    model_.stash()->before_update(context_);  // 2BW counts a batch that is left out, too
+    model_.stash()->before_update(context_);  // 2BW counts a skipped batch, too
   }
 }
 
@@ -149,8 +150,9 @@ bool Stepper::wait_for_result(StepResult& result) {
   result = check_.end(context_);
   result.grad_norm /= gradient_scale_;
   result.loss_scale = gradient_scale_;
-  // A smaller scale doesn't help where the loss itself, which has none, is not finite.
-  result.rescales = !result.applied && std::isfinite(result.loss) && loss_scale_.excuses_overflow();
+  // The loss has no scale, so a smaller scale doesn't help where the loss itself is not finite.
+  result.only_overflowed =
+      !result.applied && std::isfinite(result.loss) && loss_scale_.excuses_overflow();
   loss_scale_.update(!result.applied);
   const bool right = result.applied && clipping(result) == 1.0;
   unclipped_ = right;
@@ -175,7 +177,7 @@ std::optional<StepResult> Stepper::wait_for_result() {
 }
 
 StepResult Stepper::train(const std::vector<HostMicroBatch>& batches, double learning_rate) {
-  return *advance(batches, {.learning_rate = learning_rate}).own;
+  return *advance(batches, {.learning_rate = learning_rate}).current;
 }
 
 void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
@@ -193,20 +195,21 @@ void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
 }
 
 void Stepper::keep_sent(const SentMessages& sent) {
-  runner_->keep_sent(sent.found_taken(topology_.place(Group::pipeline)));
+  runner_->keep_sent(sent.first_send_after_receipt(topology_.place(Group::pipeline)));
 }
 
 std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance& result) {
   const auto place = static_cast<std::size_t>(topology_.place(Group::pipeline));
   const std::size_t length = lists_->warm_up.length[place];
   execute(list, 0, length, *runner_, trace_);
-  const bool again = wait_for_result(result.before.emplace());
-  result.ran = !result.before->stop && (result.before->applied || result.before->rescales ||
-                                        config_.training.on_non_finite != "stop");
+  const bool again = wait_for_result(result.previous.emplace());
+  result.ran =
+      !result.previous->stop && (result.previous->applied || result.previous->only_overflowed ||
+                                 config_.training.on_non_finite != "stop");
   if (result.ran && !again) return length;
   context_.synchronize();
   runner_->discard(lists_->warm_up.unmatched[place]);
-  model_.gathering().forget(context_);  // what a warm-up's end has asked for may be of before
+  model_.gathering().forget(context_);  // a prefetch of the warm-up may hold old weights
   return 0;
 }
 
@@ -216,7 +219,7 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
       request.close || keeps_gradients_ || !(unchecked_ || (post_validation() && unclipped_));
   const bool is_primary = topology_.place(Group::pipeline) == model_.last_stage_rank() &&
                           topology_.place(Group::tensor) == 0;
-  // Before the loss, for which the host waits.
+  // Enqueued before the host waits for the loss.
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
   const double loss = is_primary ? sum_on_host(context_, losses) : 0;
   check_.begin(context_, squares, is_primary ? &loss : nullptr, topology_.place(Group::loss),
@@ -224,13 +227,14 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
                close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;
   model_.set_provisional(optimistic);
-  if (close) wait_for_result(result.own.emplace());
+  if (close) wait_for_result(result.current.emplace());
   context_.mark(clock_.checked);
   if (optimistic) roll_back_->keep(context_);
-  const bool updates = !updates_each_microbatch();         // else it has
-  if (updates) update(result.own.value_or(StepResult{}));  // open: optimistic, or not to be changed
+  const bool updates = !updates_each_microbatch();             // else each micro-batch did
+  if (updates) update(result.current.value_or(StepResult{}));  // open: optimistic or unchecked
   context_.mark(clock_.updated);
-  if (updates && (!result.own || result.own->applied)) model_.gathering().gather_updated(context_);
+  if (updates && (!result.current || result.current->applied))
+    model_.gathering().gather_updated(context_);
   context_.mark(clock_.end);
 }
 
@@ -248,7 +252,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
     return result;
   }
   learning_rate_ = request.learning_rate;
-  // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
+  // PipeDream's update uses the mean over the tokens of one micro-batch of all data-parallel ranks.
   const double tokens = batch_tokens();
   const double mean_over = updates_each_microbatch() ? tokens / schedule().microbatches : tokens;
   gradient_scale_ = loss_scale_.value();
@@ -263,7 +267,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   context_.mark(clock_.executed);
   if (!updates_each_microbatch()) gradients_->finish(context_);
   context_.mark(clock_.reduced);
-  if (check_.open()) wait_for_result(result.before.emplace());
+  if (check_.open()) wait_for_result(result.previous.emplace());
   finish_step(losses, request, result);
   context_.synchronize();
   return result;

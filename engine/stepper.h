@@ -1,6 +1,7 @@
-// Trains a rank's model, iteration by iteration: runs the schedule, reduces gradients, checks the
-// step over all ranks, updates, and rolls back what was updated too early. What a trainer, a
-// benchmark, the plan and a test drive.
+// Trains a rank's model, iteration by iteration. Each iteration runs the schedule, reduces
+// gradients, checks the step over all ranks, updates the weights, and rolls back an update that was
+// too early. Trainers, benchmarks, the planner and tests use it. The rank's thread calls it. All
+// ranks make the same calls in the same order.
 #pragma once
 
 #include <atomic>
@@ -29,24 +30,24 @@ namespace trident {
 
 class SentMessages;
 
-// What a trainer asks of a training iteration.
+// A trainer's request for a training iteration.
 struct StepRequest {
   double learning_rate = 0;
-  // Set by whoever wants the run to end; what the ranks see of it at the end of an iteration
-  // becomes StepResult::stop of all. May be null.
+  // Set to end the run, from any thread; may be null. The values at the end of an iteration are
+  // combined to StepResult::stop of all ranks.
   const std::atomic<bool>* stop = nullptr;
   bool save = false;  // this rank wants a checkpoint soon: StepResult::save of all
   bool close = true;  // false: the iteration's result may come with the next one
 };
 
-// What an iteration brought to light.
+// The results that become known in an iteration.
 struct Advance {
-  std::optional<StepResult> before;  // of the iteration before, if it was open
-  std::optional<StepResult> own;     // of this one, unless it stays open
-  bool ran = true;                   // false: the one before ends the run, so this one was given up
+  std::optional<StepResult> previous;  // of the iteration before, if it was open
+  std::optional<StepResult> current;   // of this iteration, unless it stays open
+  bool ran = true;  // false: the one before ends the run, so this one was dropped
 };
 
-// Clocks at the edges of a step's parts on this rank.
+// Clock readings between the parts of a step on this rank.
 struct StepClock {
   ClockReading begin, executed, reduced, checked, updated, end;
 };
@@ -54,116 +55,121 @@ struct StepClock {
 class Stepper {
  public:
   // For a run of training.train_iters iterations of the config's schedule. Allocates master
-  // weights, gradients and optimizer state: made before the model has its initial weights, which
-  // set the masters too. The model outlives it. Collective over the topology's world.
+  // weights, gradients and optimizer state. Make it before the model gets its initial weights,
+  // which set the masters too. The model must outlive it. Collective over the topology's world.
   Stepper(RankModel&, const Schedule& schedule);
-  // With lists that several ranks share.
+  // As above, with lists that several ranks share.
   Stepper(RankModel&, std::shared_ptr<const RunLists>);
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
 
-  // One update from this rank's micro-batches of the global batch (the same number on all ranks).
-  // Reduces, clips, checks, updates. Where something is not finite the update is left out on every
-  // rank. Under an asynchronous schedule ranks run ahead: behind the iteration's own micro-batches
-  // come look_ahead() of the iterations after it. PipeDream updates after every micro-batch, so
-  // nothing is clipped or left out, and the norm is that of the last micro-batch's gradient.
+  // Runs one iteration on this rank's micro-batches of the global batch (the same number on all
+  // ranks). It reduces gradients, checks, clips and updates. If loss or gradient is not finite,
+  // every rank skips the update. Under an asynchronous schedule ranks run ahead: `batches` has
+  // look_ahead() micro-batches of later iterations after the iteration's own. PipeDream updates
+  // after every micro-batch, so it neither clips nor skips, and the norm is of the last
+  // micro-batch's gradient.
   StepResult train(const std::vector<HostMicroBatch>&, double learning_rate);
-  // The same for a run that goes on. Where a rank's next iteration can begin while others still
-  // finish this one (post_validation()), the weights are updated at once, on the assumption that
-  // nothing is clipped and all is finite; what all ranks found is looked at in the next iteration,
-  // after its warm-up (scheduler/warm_up.h), and a wrong update is rolled back there, to the bit.
-  // While clipping is at work no update is optimistic. Asynchronous schedules that neither clip nor
-  // skip look at the end of the next iteration and roll nothing back.
+  // As train(), for an iteration after which the run continues. With post_validation(), a rank
+  // begins its next iteration while others finish this one. It updates the weights at once,
+  // assuming that all figures are finite and no clipping is needed. The next iteration reads the
+  // step check after its warm-up (scheduler/warm_up.h) and rolls a wrong update back, bitwise.
+  // While gradients are being clipped no update is optimistic. Asynchronous schedules that neither
+  // clip nor skip read the step check at the end of the next iteration and roll no update back.
   Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
-  // The result of the last iteration, if it is open.
+  // Waits for the result of the last iteration if it is open; else returns nullopt.
   std::optional<StepResult> wait_for_result();
-  // ModelStageRunner::keep_sent().
+  // Calls ModelStageRunner::keep_sent().
   void keep_sent(const SentMessages&);
   bool post_validation() const { return roll_back_ != nullptr && !lists_->warm_up.length.empty(); }
-  // Asynchronous, and nothing that all ranks have to know changes an update.
+  // True for an asynchronous schedule whose updates don't depend on the step check.
   bool updates_unchecked() const { return unchecked_; }
-  // Optimistic updates that were rolled back, in all.
+  // The total number of optimistic updates that were rolled back.
   std::int64_t rolled_back() const { return rolled_back_; }
-  // Micro-batches of later iterations that the next train() needs, or one that comes `later`.
+  // The number of micro-batches of later iterations that the next train() needs, or the train()
+  // `later` iterations after it.
   int look_ahead(std::int64_t later = 0) const;
-  // The next iterations of a synchronous run have another number of micro-batches, by these lists.
-  // After wait_for_result(), or an iteration whose result came with it.
+  // Replaces the lists of a synchronous run, so that its next iterations have another number of
+  // micro-batches. Call it after wait_for_result(), or after an iteration that returned its own
+  // result. Throws Error otherwise, or if the stages differ.
   void set_lists(std::shared_ptr<const RunLists>);
-  // Updates that the present weights have had, one each iteration but under PipeDream.
+  // The number of updates of the current weights: one per iteration, except under PipeDream.
   std::int64_t weight_version() const;
 
-  // What this rank needs to go on: weights, masters and optimizer state, gradients if they are
-  // there, and numbers. After wait_for_result(). What is written to masters, state and numbers is
-  // taken up by restored().
+  // The state that this rank needs to resume: weights, masters, optimizer state, gradients if they
+  // are kept, and numbers. Call it after wait_for_result(). After writing to masters, state or
+  // numbers call restored().
   State state();
-  // Called before anything of the state changes, as often as it does in a step: for whoever still
-  // reads it.
+  // `call` runs before each change of the state, which may be several times per step. It lets a
+  // concurrent reader of the state finish.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
-  // Collective: the weights follow the masters, on all ranks.
+  // Recomputes the weights from the masters on all ranks. Collective.
   void restored();
-  // Of the weights after their updates (training.ema_decay).
+  // Whether there is an average of the weights (training.ema_decay); false before the first update.
   bool has_average() const;
-  // Collective: the weights become their average. After that nothing is trained.
+  // Replaces the weights by their average. No training is possible afterwards. Collective.
   void take_average();
-  // An iteration is over, with its gradients there, when train() or advance() returns.
+  // If set, each train() or advance() finishes its iteration and leaves its gradients available.
   void keep_gradients(bool keep) { keeps_gradients_ = keep; }
-  // They are multiplied by this.
+  // The factor that these gradients contain.
   double gradient_scale() const { return gradient_scale_; }
 
   RankModel& model() const { return model_; }
   Context& context() const { return context_; }
   const Topology& topology() const { return topology_; }
   const Schedule& schedule() const { return lists_->schedule; }
-  // What all ranks ran in the last train(): the schedule but for asynchronous ones.
+  // The lists that all ranks ran in the last train(): the schedule's, except for asynchronous
+  // schedules.
   const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
   const StepClock& clock() const { return clock_; }       // of the last train()
   const ProcessGroup& check_group() const { return check_.group(); }
-  // Bytes that this rank has sent for the checks that have ended, beside the groups' own.
+  // The bytes that this rank has sent for ended checks, in addition to the groups' traffic.
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
   bool updates_each_microbatch() const { return schedule().updates == Updates::each_microbatch; }
   double batch_tokens() const;  // of an iteration, all ranks
   void keep_for_roll_back();
-  // What is in flight between two iterations of an asynchronous run is computed again, from the
-  // same weights: of records and messages nothing has to be saved. Weights of older versions, and
-  // an update after each micro-batch where the schedule has that.
+  // Prepares an asynchronous schedule: it keeps older versions of the weights and, if the schedule
+  // does, updates after each micro-batch. A resumed run recomputes the micro-batches in flight from
+  // the same weights, so no activations or messages have to be saved.
   void become_asynchronous();
   // The parts of advance().
   void begin_iteration(const std::vector<HostMicroBatch>& batches);
-  // Runs the warm-up and settles the iteration before; gives the actions of `list` that stand.
+  // Runs the warm-up and waits for the result of the iteration before. Returns the number of
+  // actions of `list` that remain valid.
   std::size_t run_warm_up(const std::vector<LoweredAction>& list, Advance& result);
-  // Check, update, weights for all.
+  // Step check, update, and gathering of the updated weights.
   void finish_step(const Tensor& losses, const StepRequest& request, Advance& result);
-  // Changes the weights by the reduced gradients, as a step's result says.
+  // Updates the weights by the reduced gradients, as a step's result says.
   void update(double clipping);
   void update(const StepResult&);
   double clipping(const StepResult&) const;
-  // Ends the open check; true where the update was rolled back.
+  // Ends the open check. Returns true if the update was rolled back.
   bool wait_for_result(StepResult& result);
 
   RankModel& model_;
-  Context& context_;  // these four of the model
+  Context& context_;  // these four belong to the model
   const Config& config_;
   const Topology& topology_;
   ParameterBuckets& buckets_;
   std::shared_ptr<const RunLists> lists_;
   const IterationLists::Iteration* executed_;
   std::int64_t iteration_ = 0;
-  // What the run that goes on had in flight, which the first iteration does again.
+  // The micro-batches that a resumed run had in flight; the first iteration runs them again.
   const IterationLists::InFlight* in_flight_ = nullptr;
-  ExecutionTrace repeated_;  // of that
+  ExecutionTrace repeated_;  // of in_flight_
   std::unique_ptr<GradientReduction> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<RollBack> roll_back_;  // where updates are optimistic
+  std::unique_ptr<RollBack> roll_back_;  // null unless updates are optimistic
   std::unique_ptr<ModelStageRunner> runner_;
-  double learning_rate_ = 0;   // of the last update, or of the iteration that runs
+  double learning_rate_ = 0;   // of the last update, or of the current iteration
   LossScale loss_scale_;       // for the next iteration
-  double gradient_scale_ = 1;  // loss scale of the gradients that are there, or being made
+  double gradient_scale_ = 1;  // the loss scale in the current gradients
   StepCheck check_;
   bool unchecked_ = false;
-  bool unclipped_ = false;  // the last result was applied as it was
+  bool unclipped_ = false;  // the last result was applied without clipping
   std::int64_t rolled_back_ = 0;
   ExecutionTrace trace_;
   StepClock clock_;

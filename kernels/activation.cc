@@ -11,7 +11,7 @@ void check_like(const Check& check, const Tensor& x, const char* name, const Ten
   check.count(x, name, like.numel());
 }
 
-// half (T, F) of x (T, 2F)
+// Checks x (T, 2F) and `half`, which has the shape (T, F).
 void check_half(const Check& check, const Tensor& half, const char* name, const Tensor& x) {
   check.compute_dtype(x, "x");
   check.rank(x, "x", 2);

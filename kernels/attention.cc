@@ -1,23 +1,11 @@
 #include "kernels/attention.h"
 
+#include "kernels/attention_check.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
 
 namespace trident {
 namespace {
-
-void check_projection(const Check& check, const AttentionShape& shape, const Tensor& qkv,
-                      const char* name) {
-  check.that(
-      shape.batch >= 0 && shape.sequence > 0 && shape.head_dim > 0,
-      "sequence " + std::to_string(shape.sequence) + ", head_dim " + std::to_string(shape.head_dim),
-      "at least 1");
-  check.that(shape.groups > 0 && shape.heads > 0 && shape.heads % shape.groups == 0,
-             std::to_string(shape.heads) + " heads in " + std::to_string(shape.groups) + " groups",
-             "as many heads in each group");
-  check.compute_dtype(qkv, name);
-  check.shape(qkv, name, {shape.batch * shape.sequence, shape.row()});
-}
 
 void check_heads(const Check& check, const AttentionShape& shape, const Tensor& x, const char* name,
                  DType dtype) {
@@ -84,18 +72,6 @@ void attention_backward(Context& context, const AttentionBackwardArgs& args) {
   check_log_sums(check, args.shape, args.log_sum_exp);
   check_dropout(check, args.shape, args.dropout);
   launch(context, &Backend::attention_backward, args);
-}
-
-void rotary(Context& context, const RotaryArgs& args) {
-  const Check check("rotary");
-  check_projection(check, args.shape, args.qkv, "qkv");
-  check.that(args.shape.head_dim % 2 == 0, "head_dim " + std::to_string(args.shape.head_dim),
-             "an even one");
-  check.that(args.begin >= 0 && args.begin + args.shape.sequence <= args.tabulated(),
-             "positions " + std::to_string(args.begin) + " to " +
-                 std::to_string(args.begin + args.shape.sequence),
-             "up to " + std::to_string(args.tabulated()));
-  launch(context, &Backend::rotary, args);
 }
 
 }  // namespace trident

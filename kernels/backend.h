@@ -1,4 +1,11 @@
-// What a kind of device implements, and the one place that chooses between them.
+// The kernel interface of a device type (CPU or CUDA), and launch(), the single place that selects
+// a backend.
+//
+// Each function of kernels/*.h checks its arguments on the host and calls launch(), which enqueues
+// the backend's function on the context's stream. The call returns before an asynchronous stream
+// has run the work; the next synchronize() rethrows a failure of that work. One thread drives a
+// context at a time. No kernel is collective: only copy_peer and reduce_peers touch the memory of
+// other ranks.
 #pragma once
 
 #include <chrono>
@@ -19,10 +26,12 @@
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/peers.h"
+#include "kernels/rotary.h"
 
 namespace trident {
 
-// Stream work, one entry for each function of kernels/*.h. Shapes and dtypes are checked already.
+// The stream work of a backend, one entry for each function of kernels/*.h. The caller has already
+// checked shapes and dtypes.
 struct Backend {
   std::string (*instructions)();  // that its kernels use on this machine, for reports
 #define TRIDENT_KERNEL(name, ...) void (*name)(__VA_ARGS__);
@@ -32,10 +41,11 @@ struct Backend {
 
 const Backend& cpu_backend();
 const Backend& cuda_backend();  // throws Error in a build without CUDA
-// Take the workspace of a device's kernels and compute nothing.
+// Backends of a planning device: their entries allocate the workspace that the device's kernels
+// would need and compute nothing.
 const Backend& planning_cpu_backend();
 const Backend& planning_cuda_backend();
-// Its entries add what a kernel costs to the context's trace (kernels/costs.cc).
+// Its entries add the cost of a kernel to the context's trace (kernels/costs.cc).
 const Backend& costs_backend();
 
 inline const Backend& backend_of(Context& context) {
@@ -44,6 +54,7 @@ inline const Backend& backend_of(Context& context) {
   return cuda ? cuda_backend() : cpu_backend();
 }
 
+// Whether the kernel clock counts this entry as a matrix product (attention included).
 template <class Function>
 bool is_product(Function Backend::*member) {
   if constexpr (std::is_same_v<Function, decltype(Backend::gemm)>) {
@@ -57,7 +68,10 @@ bool is_product(Function Backend::*member) {
   }
 }
 
-// Enqueues a backend's function on the context's stream, its arguments by value.
+// Enqueues a backend's function on the context's stream; the arguments are captured by value. A
+// trace that records kernels also gets the kernel's cost and, on a device that computes, its time.
+// CPU kernels add their wall time to the context's KernelClock. On a planning device the function
+// runs at once.
 template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
   const Function function = backend_of(context).*member;

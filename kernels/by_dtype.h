@@ -1,4 +1,4 @@
-// From an element type at run time to a template argument.
+// Turns an element type known at run time into a template argument. Any thread may call this.
 #pragma once
 
 #include <string>
@@ -9,6 +9,7 @@
 namespace trident {
 
 // Calls f with a null pointer to the element type: by_dtype(x.dtype(), [&]<class T>(T*) { … }).
+// Accepts fp32, bf16 and fp16; throws Error for any other type.
 template <class F>
 void by_dtype(DType dtype, F&& f) {
   if (dtype == DType::f32) {

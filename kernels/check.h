@@ -1,4 +1,5 @@
-// Checks of kernel arguments, on the host, before anything is enqueued.
+// Checks of kernel arguments. They run on the host, before the kernel is enqueued. A failed check
+// throws Error, for example "gemm: got b [3, 4] bf16, need fp32".
 #pragma once
 
 #include <initializer_list>
@@ -10,7 +11,7 @@
 
 namespace trident {
 
-// What a kernel's checks need to name it: `gemm: got a [3, 4] fp32, need ...`.
+// The checks of one kernel, whose name begins each error. The name must outlive the object.
 class Check {
  public:
   explicit Check(std::string_view operation) : operation_(operation) {}
@@ -33,7 +34,7 @@ class Check {
     defined(x, name);
     if (x.dtype() != need) fail(describe(x, name), std::string(name_of(need)));
   }
-  // fp32, bf16 or fp16.
+  // Requires fp32, bf16 or fp16, the types that kernels compute on.
   void compute_dtype(const Tensor& x, std::string_view name) const {
     defined(x, name);
     if (x.dtype() != DType::f32 && x.dtype() != DType::bf16 && x.dtype() != DType::f16) {

@@ -1,5 +1,5 @@
-// What each kernel costs, for a planning device's trace: FLOPs of products, and each tensor's bytes
-// once.
+// The cost of each kernel, for the operation trace of a context: the FLOPs of products, and the
+// bytes of each tensor, counted once.
 #include <functional>
 #include <initializer_list>
 
@@ -24,19 +24,21 @@ std::int64_t bytes_in(DType dtype, std::int64_t count) {
   return static_cast<std::int64_t>(size_of(dtype)) * count;
 }
 
-// `of`: whose shape and type tell the operation. What is added to is read and written.
+// `of` is the tensor whose shape and dtype describe the operation. A tensor that the kernel
+// accumulates into appears both in `reads` and in `writes`.
 void record(C context, std::string_view name, T of, const List& reads, const List& writes,
-            std::int64_t bytes_apart = 0) {
+            std::int64_t bytes_if_unfused = 0) {
   context.trace()->add({.name = name,
                         .shape = of.shape(),
                         .dtype = of.dtype(),
                         .bytes_read = bytes_of(reads),
                         .bytes_written = bytes_of(writes),
-                        .bytes_apart = bytes_apart});
+                        .bytes_if_unfused = bytes_if_unfused});
 }
 
-// In fp32, as PyTorch's operations one by one: a copy, the maximum, differences, exponentials,
-// their sum, probabilities, the gradient and a copy back, beside what one kernel reads and writes.
+// The extra traffic if the loss ran as separate fp32 operations, as PyTorch runs it: a copy, the
+// maximum, differences, exponentials, their sum, probabilities, the gradient and a copy back. It
+// comes on top of the bytes that one fused kernel reads and writes.
 std::int64_t cross_entropy_apart(T logits) {
   return bytes_in(DType::f32, 12 * logits.numel());
 }
@@ -54,18 +56,19 @@ void gemm(A, C context, const GemmArgs& args) {
        .bytes_read = bytes_of({args.a, args.b, args.bias, args.gelu_input, args.bias_gradient,
                                args.accumulate ? args.c : args.bias}),
        .bytes_written = bytes_of({args.c, args.pre_activation, args.bias_gradient}),
-       .bytes_apart = (args.pre_activation ? 2
-                       : args.gelu_input   ? 3
-                                           : 0) *
-                          args.c.bytes() +
-                      (args.bias_gradient ? args.a.bytes() : 0),
+       .bytes_if_unfused = (args.pre_activation ? 2
+                            : args.gelu_input   ? 3
+                                                : 0) *
+                               args.c.bytes() +
+                           (args.bias_gradient ? args.a.bytes() : 0),
        .bytes_to_add =
            args.accumulate ? 2 * args.c.bytes() + bytes_in(args.a.dtype(), args.c.numel()) : 0,
        .transpose_a = args.transpose_a,
        .transpose_b = args.transpose_b});
 }
 
-// Two products over the causal half of the scores.
+// Adds the cost of attention: `products` is the number of products that the kernel computes over
+// the causal half of the scores, `model_products` the number that papers count, over all scores.
 void attention(C context, std::string_view name, const AttentionShape& shape, double products,
                double model_products, T of, const List& reads, const List& writes) {
   const double product = 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) *
@@ -83,7 +86,7 @@ void attention_forward(A, C context, const AttentionArgs& args) {
   attention(context, "attention_forward", args.shape, 2, 2, args.out, {args.qkv},
             {args.out, args.log_sum_exp});
 }
-// Each query against all keys before it.
+// Each query attends to all keys up to its own position.
 void attention_cached(A, C context, const CacheArgs& args, T out) {
   const AttentionShape& shape = args.shape;
   const double keys = static_cast<double>(args.begin) + static_cast<double>(shape.sequence + 1) / 2;
@@ -99,7 +102,8 @@ void attention_cached(A, C context, const CacheArgs& args, T out) {
                         .bytes_read = args.qkv.bytes() + read,
                         .bytes_written = out.bytes()});
 }
-// Five products: the scores again, and the gradients of values, probabilities, queries and keys.
+// Backward computes five products: the scores again, and the gradients of values, probabilities,
+// queries and keys.
 void attention_backward(A, C context, const AttentionBackwardArgs& args) {
   attention(context, "attention_backward", args.shape, 5, 4, args.grad_qkv,
             {args.qkv, args.out, args.log_sum_exp, args.grad_out}, {args.grad_qkv});
@@ -164,7 +168,7 @@ const Backend& costs_backend() {
           [](A, C c, T x, T grad_y, T grad_x) {
             record(c, "swiglu_backward", grad_x, {x, grad_y}, {grad_x});
           },
-      // Of tables the rows that are looked up.
+      // Of the table, only the rows that are looked up are counted.
       .embedding_forward =
           [](A, C c, const EmbeddingArgs& a) {
             record(c, "embedding_forward", a.out, {a.ids, a.out}, {a.out});

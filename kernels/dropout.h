@@ -1,5 +1,8 @@
-// Dropout whose mask depends on the global element alone, so that no layout, resume or
-// recomputation changes it.
+// Dropout whose mask is a function of the global element index alone. Layout, resume and
+// recomputation therefore do not change the mask.
+//
+// dropout_add checks its arguments (Error if one does not fit), enqueues the work on the context's
+// stream and returns; see kernels/backend.h.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +11,28 @@
 
 namespace trident {
 
-// Element e of sample s is kept iff word e % 4 of Philox4x32-10 with counter
-// (low and high half of e / 4, low and high half of s) and key `key` is >= probability · 2^32;
-// kept values are scaled by 1 / (1 - probability).
+// The mask. Element e of sample s is kept iff word e % 4 of Philox4x32-10 is >= probability · 2^32.
+// The counter is (low and high half of e / 4, low and high half of s), the key is `key`. Kept
+// values are scaled by 1 / (1 - probability).
 struct DropoutArgs {
   float probability = 0;
   std::uint64_t key = 0;  // random_key(seed, "layer.site")
   Tensor samples;         // (B) i64: the global sample number of each sequence of the micro-batch
 };
 
-// y := dropout(x) (+ residual). x (T, H); row t is position t % S of sample t / S, counted from
-// `first_row`, this tensor's first row within the micro-batch (sequence parallelism holds a part).
-// Element index within the sample: position · H + column. y may be x's or residual's memory.
-// With probability 0 it is a plain addition (or copy).
+// y := dropout(x) (+ residual), with x (T, H). Row t is position r % S of sample r / S of the
+// micro-batch, where r = first_row + t and S is `sequence`. `first_row` is the row of the
+// micro-batch at which this tensor begins; sequence parallelism holds only a part. Within a sample
+// the element index is position · H + column. y may share the memory of x or of residual. With
+// probability 0 this is a plain addition (or copy).
 struct DropoutAddArgs {
   DropoutArgs dropout;
-  Tensor x, residual, y;  // (T, H); residual optional; fp32 or bf16
+  Tensor x, residual, y;  // (T, H); residual is optional; fp32, bf16 or fp16
   std::int64_t sequence = 0;
   std::int64_t first_row = 0;
 };
 void dropout_add(Context&, const DropoutAddArgs&);
-// The gradient of dropout alone is the same mask applied to the gradient: dropout_add without a
+// The gradient of dropout applies the same mask to the gradient: call dropout_add without a
 // residual.
 
 }  // namespace trident

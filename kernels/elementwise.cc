@@ -74,7 +74,7 @@ void sum(Context& context, const Tensor& x, const Tensor& total) {
 void square_sums(Context& context, const Tensor& x, std::int64_t block, const Tensor& out) {
   const Check check("square_sums");
   check.compute_dtype(x, "x");
-  check.that(block > 0, "block " + std::to_string(block), "a positive one");
+  check.that(block > 0, "block " + std::to_string(block), "a positive number");
   check.dtype(out, "out", DType::f64);
   check.count(out, "out", (x.numel() + block - 1) / block);
   launch(context, &Backend::square_sums, x, block, out);

@@ -1,4 +1,8 @@
-// Fills, casts, sums. Tensors of one call have equally many elements.
+// Fills, casts and sums of tensors. The tensors of one call have the same number of elements,
+// unless a comment gives shapes.
+//
+// Each function checks its arguments (Error if one does not fit), enqueues the work on the
+// context's stream and returns; see kernels/backend.h.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +18,28 @@ void scale(Context&, const Tensor& x, float factor);        // x *= factor; fp32
 // x += part · (target - x); fp32.
 void lerp(Context&, const Tensor& x, const Tensor& target, float part);
 
-// y (T, H) := x (T, H) + bias (H); y may be x's memory; fp32, bf16 or fp16.
+// y (T, H) := x (T, H) + bias (H). y may share x's memory. All three have one dtype: fp32, bf16 or
+// fp16.
 void add_bias(Context&, const Tensor& x, const Tensor& bias, const Tensor& y);
-// grad_bias (H) += column sums of grad_y (T, H), added up in fp32; each fp32, bf16 or fp16.
+// grad_bias (H) += the column sums of grad_y (T, H), accumulated in fp32. Each tensor is fp32, bf16
+// or fp16.
 void bias_backward(Context&, const Tensor& grad_y, const Tensor& grad_bias);
 
-// Sum of x's elements in index order in fp64: sum (1) f64.
+// total (1) f64 := the sum of x's elements in fp64, in a fixed order: index order on the CPU, fixed
+// chunks on a GPU.
 void sum(Context&, const Tensor& x, const Tensor& total);
 
-// out[i] (ceil(n / block)) f64 = sum of squares of block i of the flat x, in a fixed order
-// within the block, so that sums over blocks can be combined exactly whoever holds them.
+// out (ceil(n / block)) f64: out[i] is the sum of squares of block i of the flat x. The order of
+// additions within a block is fixed, so the block sums do not depend on which rank computes them.
 void square_sums(Context&, const Tensor& x, std::int64_t block, const Tensor& out);
 
-// state (ExactSum::limbs + 1) i64, of an exact sum (core/exact_sum.h): adds x's elements, f64,
-// fewer than 2^28 of them, whatever their order.
+// Adds the elements of x, f64 and fewer than 2^28, to an exact sum (core/exact_sum.h). The result
+// does not depend on their order. state (ExactSum::limbs + 1) i64 is the state of the sum.
 void exact_sum(Context&, const Tensor& x, const Tensor& state);
 
 // Fills x (fp32, bf16 or fp16) with deviation · normal(key, global index) + mean. Element (r, c) of
 // the local 2-D (or 1-D) view has the global index (row_begin + r)·global_columns + column_begin +
-// c; rows at or beyond global_rows and columns at or beyond global_columns are set to 0.
+// c. Rows at or beyond global_rows and columns at or beyond global_columns are set to 0.
 struct NormalArgs {
   Tensor x;
   std::uint64_t key = 0;

@@ -25,7 +25,7 @@ void gemm(Context& context, const GemmArgs& args) {
   const auto check_like_c = [&](const Tensor& x, const char* name) {
     check.shape(x, name, {m, n});
     check.dtype(x, name, args.c.dtype());
-    check.that(!args.accumulate, std::string(name) + " and accumulate", "one of them");
+    check.that(!args.accumulate, std::string(name) + " and accumulate", "only one of them");
   };
   check.that(static_cast<int>(args.pre_activation.defined()) + args.gelu_input.defined() +
                      args.bias_gradient.defined() <
@@ -34,10 +34,10 @@ void gemm(Context& context, const GemmArgs& args) {
   if (args.pre_activation) check_like_c(args.pre_activation, "pre_activation");
   if (args.gelu_input) {
     check_like_c(args.gelu_input, "gelu_input");
-    check.that(!args.bias, "gelu_input and bias", "one of them");
+    check.that(!args.bias, "gelu_input and bias", "only one of them");
   }
   if (args.bias_gradient) {
-    check.that(args.transpose_a, "bias_gradient without transpose_a", "with it");
+    check.that(args.transpose_a, "bias_gradient without transpose_a", "both of them");
     check.compute_dtype(args.bias_gradient, "bias_gradient");
     check.shape(args.bias_gradient, "bias_gradient", {m});
   }

@@ -1,14 +1,18 @@
-// Matrix products.
+// Matrix products of row-major tensors, with an optional bias and an optional epilogue: GELU, its
+// gradient, or a bias gradient.
+//
+// gemm checks its arguments (Error if one does not fit), enqueues the work on the context's stream
+// and returns; see kernels/backend.h.
 #pragma once
 
 #include "core/context.h"
 
 namespace trident {
 
-// c[m, n] := op(a)[m, k] · op(b)[k, n] (+ bias[n]) (+ c, where accumulate).
-// op(x) is x, or x transposed where the flag is set: transpose_a means a is stored [k, m].
-// a and b are both fp32, bf16 or fp16; c is of their dtype or fp32; bias is of a's dtype.
-// Products are accumulated in fp32 whatever the dtype.
+// c[m, n] := op(a)[m, k] · op(b)[k, n] (+ bias[n]) (+ c, with `accumulate`).
+// op(x) is x, or x transposed if its flag is set: transpose_a means that a is stored as [k, m]. a
+// and b are both fp32, bf16 or fp16. c has their dtype or fp32; bias has a's dtype. Products
+// accumulate in fp32 whatever the dtype.
 struct GemmArgs {
   Tensor a, b, c;
   bool transpose_a = false;
@@ -16,10 +20,10 @@ struct GemmArgs {
   bool accumulate = false;
   Tensor bias;  // optional
 
-  // What goes with the product, in the same pass where the backend can. At most one of them.
-  Tensor pre_activation;  // [m, n] of c's dtype := the product and bias, c its GELU; no accumulate
-  Tensor gelu_input;      // [m, n] of c's dtype: c := product · GELU'(gelu_input), alone
-  Tensor bias_gradient;   // [m] += sums over k of op(a), fp32, bf16 or fp16; with transpose_a
+  // Epilogues, at most one of them. They run in the same pass as the product if the backend can.
+  Tensor pre_activation;  // [m, n], c's dtype: product + bias; c := its GELU; no accumulate
+  Tensor gelu_input;      // [m, n], c's dtype: c := product · GELU'(it); no bias, no accumulate
+  Tensor bias_gradient;   // [m] fp32, bf16, fp16: += sums of op(a) over k; needs transpose_a
   bool alone() const { return !pre_activation && !gelu_input && !bias_gradient; }
 };
 void gemm(Context&, const GemmArgs&);

@@ -6,7 +6,7 @@
 namespace trident {
 namespace {
 
-// One of T values per row, fp32.
+// A statistic: one fp32 value for each of the T rows.
 void check_statistic(const Check& check, const Tensor& x, const char* name, std::int64_t rows) {
   check.dtype(x, name, DType::f32);
   check.shape(x, name, {rows});

@@ -1,13 +1,17 @@
-// LayerNorm and RMSNorm over rows. T rows, H columns; x, y, gradients and weights of one dtype
-// (fp32, bf16 or fp16), statistics fp32; weight gradients fp32, bf16 or fp16.
+// LayerNorm and RMSNorm over rows, with their gradients.
+//
+// Letters: T rows, H columns. x, y, their gradients and the weights have one dtype: fp32, bf16 or
+// fp16. Statistics are fp32. Weight gradients are fp32, bf16 or fp16. Each function checks its
+// arguments (Error if one does not fit), enqueues the work on the context's stream and returns; see
+// kernels/backend.h.
 #pragma once
 
 #include "core/context.h"
 
 namespace trident {
 
-// bias undefined: RMSNorm (Zhang & Sennrich 2019) y = x / rms(x) * weight;
-// otherwise LayerNorm (Ba 2016) y = (x - mean) / sqrt(var + epsilon) * weight + bias.
+// Without a bias: RMSNorm (Zhang & Sennrich 2019), y = x / rms(x) * weight.
+// With a bias: LayerNorm (Ba 2016), y = (x - mean) / sqrt(var + epsilon) * weight + bias.
 struct NormArgs {
   Tensor x, weight, bias;  // (T, H), (H), (H)
   Tensor y;                // (T, H)
@@ -19,15 +23,15 @@ void norm_forward(Context&, const NormArgs&);
 struct NormBackwardArgs {
   Tensor grad_y, x, weight;  // (T, H), (T, H), (H)
   Tensor mean, rstd;         // (T); mean undefined for RMSNorm
-  Tensor grad_x;             // (T, H); may be grad_y's memory
-  Tensor residual_grad;      // (T, H) optional, added to grad_x; may be grad_x's memory
+  Tensor grad_x;             // (T, H); may share grad_y's memory
+  Tensor residual_grad;      // (T, H) optional, added to grad_x; may share its memory
 };
 void norm_backward_input(Context&, const NormBackwardArgs&);
 
 struct NormWeightArgs {
   Tensor grad_y, x;               // (T, H)
   Tensor mean, rstd;              // (T); mean undefined for RMSNorm
-  Tensor grad_weight, grad_bias;  // (H), added to; grad_bias undefined for RMSNorm
+  Tensor grad_weight, grad_bias;  // (H), accumulated; grad_bias undefined for RMSNorm
 };
 void norm_backward_weight(Context&, const NormWeightArgs&);
 

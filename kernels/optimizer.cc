@@ -36,10 +36,11 @@ void check_part(const Check& check, const AdafactorPart& part) {
   check_common(check, part.weight, part.gradient, part.model_weight, 1);
   check.that(part.begin >= 0 && part.columns > 0,
              "begin " + std::to_string(part.begin) + " of rows of " + std::to_string(part.columns),
-             "a place in a matrix");
+             "begin at least 0 and columns at least 1");
 }
 
-// A matrix: factors of all rows that the part touches; a vector: a variance for each element.
+// A matrix has a factor for every row that the part touches. A vector has a variance for each
+// element.
 void check_variance(const Check& check, const AdafactorPart& part, const Tensor& factors,
                     const Tensor& column_state) {
   check.dtype(column_state, "column_state", DType::f32);
@@ -88,7 +89,8 @@ void sgd(Context& context, const SgdArgs& args) {
   const Check check("sgd");
   check_common(check, args.weight, args.gradient, args.model_weight, args.step);
   check.that(args.momentum == 0 || args.momentum_buffer.defined(),
-             "momentum " + std::to_string(args.momentum) + " and no momentum_buffer", "one");
+             "momentum " + std::to_string(args.momentum) + " and no momentum_buffer",
+             "a momentum_buffer");
   if (args.momentum_buffer) check_f32(check, args.momentum_buffer, "momentum_buffer", args.weight);
   launch(context, &Backend::sgd, args);
 }

@@ -1,5 +1,6 @@
-// What a collective does with the memory of ranks that share an address space. Raw addresses: the
-// other ranks' tensors are not this one's. Called inside stream work.
+// Operations of a collective on the memory of ranks that share an address space. They take raw
+// addresses, because the other ranks' tensors do not belong to this rank's context. Called inside
+// stream work.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace trident {
 
-// places[p][i] := sources[0][i] op sources[1][i] op …, as `reduce`, for `count` elements and every
-// place; a place may be one of the sources.
+// places[p][i] := sources[0][i] op sources[1][i] op …, as `reduce` does, for `count` elements and
+// every destination p. A destination may be one of the sources.
 struct ReducePeers {
   std::span<const void* const> sources;
   std::span<void* const> places;

@@ -72,7 +72,7 @@ std::vector<Chunk> build_chunks(const Architecture& architecture, const Transfor
                                 const std::vector<std::int64_t>& layer_split,
                                 const std::vector<int>& stages) {
   const int last = static_cast<int>(layer_split.size()) - 1;
-  std::shared_ptr<Parameter> table;  // of the embedding, where it is here
+  std::shared_ptr<Parameter> table;  // the embedding's, if it is in these chunks
   std::vector<Chunk> chunks;
   for (const int stage : stages) {
     Chunk chunk{stage,

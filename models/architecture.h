@@ -1,6 +1,7 @@
-// A family of models: which modules stand at the ends and in between. A user's own model is one
-// more of these, in a copy of built_in_architectures() (engine/setup/registry.h); nothing registers
-// itself.
+// A model architecture (a family such as GPT-2 or Llama): its embedding, layers and head, and its
+// file formats. A program that links the library adds its own model as one more Architecture in a
+// copy of built_in_architectures() (engine/setup/registry.h). There is no self-registration.
+// Architectures are const, so threads may share them.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "models/family_files.h"
+#include "models/family_formats.h"
 #include "models/module.h"
 #include "models/transformer.h"
 #include "parallel/tensor/linear.h"
@@ -19,52 +20,53 @@
 
 namespace trident {
 
-// The modules of a family; its files are those of the base (models/family_files.h).
-class Architecture : public FamilyFiles {
+// The modules of a family. The base class describes the family's files (models/family_formats.h).
+class Architecture : public FamilyFormats {
  public:
-  // What a config has to know of it; its name is that in the set.
+  // The constraints on a config with this model. Its name is the key in the ArchitectureSet.
   virtual ModelConstraints constraints() const { return {}; }
 
-  // What a config asks of this family, its own choices filled in.
+  // The shape that a config asks for, with the family's own choices filled in.
   virtual TransformerShape shape(const Config&) const = 0;
 
-  // The parts of a decoder by its shape (models/embedding.h, block.h, head.h); a family with other
-  // parts overrides them.
+  // Make the parts of a decoder by its shape (models/embedding.h, block.h, head.h). A family with
+  // other parts overrides them.
   virtual std::unique_ptr<Module> embedding(const TensorParallel&, const TransformerShape&,
                                             Weight table) const;
   virtual std::unique_ptr<Module> layer(const TensorParallel&, const TransformerShape&,
                                         int index) const;
   virtual std::unique_ptr<Module> head(const TensorParallel&, const TransformerShape&,
                                        Weight table) const;
-  // Its layers compute the same whatever their index, so that the cost of one is that of each.
+  // Whether all layers compute the same regardless of index, so that measuring one gives the cost
+  // of each.
   virtual bool layers_alike() const { return false; }
 };
 
 using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;
-// Those of this library.
+// The architectures of this library.
 ArchitectureSet built_in_architectures();
 
 std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
 
-// One rank's share of a model: the modules of each of its stages.
+// The modules of one of a rank's stages.
 struct Chunk {
   int stage = 0;  // global stage index, 0 … p·v-1
   int first_layer = 0;
   std::vector<std::unique_ptr<Module>> modules;
 };
 
-// Builds the chunks with these stage indices. layer_split has the layers of every stage; the
-// embedding stands before the first stage's layers, the head after the last one's. A tied embedding
-// whose two uses are both here is one parameter with two uses.
+// Builds the chunks of `stages`. layer_split has the number of layers of every stage. The embedding
+// is placed before the first stage's layers, the head after the last stage's. If both uses of a
+// tied embedding are in these chunks, they share one parameter with two uses.
 std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&, const TensorParallel&,
                                 const std::vector<std::int64_t>& layer_split,
                                 const std::vector<int>& stages);
 
 // The parameters of all chunks, each once, in order of use.
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>&);
-// The same by module, in the order in which gradients are complete: of each module those that
-// backward_weight completes, then those of forward_gradients().
+// The parameters grouped by module, in the order in which gradients are complete: for each module
+// first the parameters that backward_weight completes, then forward_gradients().
 std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>&);
 
 }  // namespace trident

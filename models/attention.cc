@@ -1,6 +1,7 @@
 #include "models/attention.h"
 
 #include "core/rng.h"
+#include "kernels/rotary.h"
 
 namespace trident {
 namespace {

@@ -1,4 +1,5 @@
-// Causal self-attention with grouped queries, cut by heads over the tensor group.
+// Causal self-attention with grouped queries, sharded by heads over the tensor-parallel group. A
+// part of Block. Collective over that group.
 #pragma once
 
 #include <string>
@@ -17,24 +18,25 @@ struct AttentionActivations {
 
 class Attention {
  public:
-  // Parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
+  // Makes the parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
   Attention(const TensorParallel&, const TransformerShape&, const std::string& name);
-  // x (T or T/t, H) → (T or T/t, H), dropout and residual not included.
+  // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionActivations&) const;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         AttentionActivations&) const;
-  void backward_weight(Context&, AttentionActivations&) const;  // frees the record
+  void backward_weight(Context&, AttentionActivations&) const;  // frees the saved activations
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:
   // Fills out and log_sum_exp from qkv.
   void core(Context&, const MicroBatch&, AttentionActivations&) const;
-  // The same for a text that is kept in the batch's cache, where it may go on.
+  // As core(), with the batch's key-value cache: appends the new keys and values, and attends to
+  // the cached positions if the batch continues texts.
   void cached_core(Context&, const MicroBatch&, AttentionActivations&) const;
   AttentionShape shape_of(const MicroBatch&) const;
   DropoutArgs dropout_of(const MicroBatch&) const;
 
-  std::int64_t heads_, groups_, head_dim_;  // of this rank
+  std::int64_t heads_, groups_, head_dim_;  // on this rank
   std::int64_t head_offset_;
   float dropout_;
   std::uint64_t dropout_key_;

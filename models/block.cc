@@ -42,7 +42,7 @@ Tensor Block::dropout(Context& context, const MicroBatch& batch, std::uint64_t k
                       const Tensor& residual) const {
   const float probability = batch.training ? dropout_ : 0.0f;
   if (probability == 0 && !residual.defined()) return x;
-  Tensor y = residual.defined() ? x  // x is nobody else's
+  Tensor y = residual.defined() ? x  // no other tensor shares x
                                 : context.empty(x.shape(), x.dtype(), Category::activation);
   dropout_add(context,
               {.dropout = {.probability = probability, .key = key, .samples = batch.samples},

@@ -22,7 +22,7 @@ class Block final : public Module {
   void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
-  // drop(x) + residual, or drop(x) alone, with the mask of `site`.
+  // drop(x) + residual, or drop(x) without a residual, with the mask of `key`.
   Tensor dropout(Context&, const MicroBatch&, std::uint64_t key, const Tensor& x,
                  const Tensor& residual) const;
 
@@ -34,7 +34,7 @@ class Block final : public Module {
   Mlp mlp_;
 };
 
-// This rank's first row of a (T or T/t, H) tensor within the micro-batch.
+// The index of this rank's first row of a (T or T/t, H) tensor within the micro-batch.
 std::int64_t first_row(const TensorParallel&, const Tensor& x);
 
 }  // namespace trident

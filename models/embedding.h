@@ -1,4 +1,4 @@
-// The first module of a language model: tokens (and learned positions) to activations.
+// The first module of a language model. It turns tokens (and learned positions) into activations.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@ namespace trident {
 
 class Embedding final : public Module {
  public:
-  // `table`: (V'/t, H), see embedding_table(). With shape.positions a parameter "positions.weight".
+  // `table`: (V'/t, H), see embedding_table(). With shape.positions it also has a parameter
+  // "positions.weight".
   Embedding(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override { return {}; }
@@ -31,7 +32,8 @@ class Embedding final : public Module {
   VocabParallelEmbedding lookup_;
 };
 
-// The parameter of the token embedding; `copy` is the last stage's copy of a tied one.
+// The parameter of the token embedding. `copy` is true for the last stage's copy of a tied
+// embedding.
 std::shared_ptr<Parameter> embedding_table(const TensorParallel&, const TransformerShape&,
                                            bool copy);
 

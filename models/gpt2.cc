@@ -1,12 +1,12 @@
 // GPT-2 (Radford 2019): learned positions, LayerNorm, GELU (tanh), biases, tied embeddings.
-#include "models/family_tables.h"
+#include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
 
 class Gpt2 final : public TabledArchitecture {
  public:
-  Gpt2() : TabledArchitecture(gpt2_files()) {}
+  Gpt2() : TabledArchitecture(gpt2_formats()) {}
 
   ModelConstraints constraints() const override {
     return {.doc = "has learned positions, LayerNorm and GELU",

@@ -10,7 +10,7 @@ namespace trident {
 namespace {
 struct HeadActivations final : SavedActivations {
   NormActivations norm;
-  Tensor gradient;  // of the norm's output, (T, H), this rank's part of the sum
+  Tensor gradient;  // of the norm's output, (T, H), this rank's addend of the sum
 };
 }  // namespace
 
@@ -18,7 +18,7 @@ std::int64_t logit_rows(const TransformerShape& shape, std::int64_t rows, std::i
   const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
   const std::int64_t row = columns * static_cast<std::int64_t>(size_of(shape.dtype));
   std::int64_t most = std::max<std::int64_t>(shape.logit_bytes / row, 1);
-  // Parts of whole tiles of a product, where that makes them little smaller.
+  // Aligns the parts to a matrix product's tiles, where that makes them only a little smaller.
   const std::int64_t tile = std::bit_floor(std::clamp<std::uint64_t>(most / 8, 1, 256));
   most -= most % tile;
   if (rows <= most) return std::max<std::int64_t>(rows, 1);
@@ -83,7 +83,7 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
     for (std::int64_t row = 0; row < rows; row += step) {
       const std::int64_t count = std::min(step, rows - row);
       const Tensor part = y.rows(row, count);
-      const Tensor g = logits_of(part);  // then their gradient
+      const Tensor g = logits_of(part);  // loss_.run replaces them by their gradient
       loss_.run(context, g, batch.labels.rows(row, count), result.rows(row, count),
                 batch.training ? std::optional(batch.loss_scale) : std::nullopt);
       if (!batch.training) continue;

@@ -1,8 +1,9 @@
 // The last module of a language model: norm, projection onto the vocabulary, loss.
 //
-// The logits of a micro-batch are the largest tensor of a small model, so they are never all held:
-// some rows at a time become losses and, in training, at once the gradients of the activations and
-// of the table. Backward then has only the sum over the tensor group and the norm left to do.
+// The logits of a micro-batch are the largest tensor of a small model, so they never exist all at
+// once. The head processes some rows at a time. It turns their logits into losses and, in training,
+// at once into the gradients of the activations and of the table. Backward then only computes the
+// sum over the tensor-parallel group and the norm.
 #pragma once
 
 #include <memory>
@@ -17,13 +18,13 @@ namespace trident {
 
 class LanguageModelHead final : public Module {
  public:
-  // `table` (V'/t, H): the embedding's parameter, its copy, or one of the head's own.
+  // `table` (V'/t, H) is the embedding's parameter, its copy, or a separate output parameter.
   LanguageModelHead(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
   std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
-  // Gives the losses (T) fp32 where batch.labels is defined, else the logits (T, V'/t). Adds to
-  // the table's gradient where batch.training is set.
+  // Returns the losses (T) in fp32 if batch.labels is defined, else the logits (T, V'/t). Adds to
+  // the table's gradient if batch.training is set.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         SavedActivationsPtr&) const override;
@@ -37,10 +38,11 @@ class LanguageModelHead final : public Module {
   VocabParallelCrossEntropy loss_;
 };
 
-// How many of `rows` have their logits, `columns` of them a rank, held at a time: equal parts.
+// The number of rows whose logits exist at a time, for `rows` rows and `columns` logits per rank.
+// It divides the rows into equal parts.
 std::int64_t logit_rows(const TransformerShape&, std::int64_t rows, std::int64_t columns);
 
-// An output projection of its own, for models without tied embeddings.
+// The parameter of a separate output projection, for models without tied embeddings.
 std::shared_ptr<Parameter> output_table(const TensorParallel&, const TransformerShape&);
 
 }  // namespace trident

@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 using Use = HuggingFaceUse;
 
-// Every config.json may have these (transformers 4.30 to 5.24, configuration_utils.py, and what
-// modeling_utils.py, masking_utils.py and cache_utils.py ask of it).
+// Keys that every config.json may have (transformers 4.30 to 5.24: configuration_utils.py, and the
+// keys that modeling_utils.py, masking_utils.py and cache_utils.py read).
 constexpr HuggingFaceKey common[] = {
     {"model_type", Use::model},
     {"architectures", Use::model},
@@ -40,7 +40,7 @@ constexpr HuggingFaceKey common[] = {
     {"id2label", Use::weights},
     {"label2id", Use::weights},
     {"num_labels", Use::weights},
-    // Generation; newer directories have them in generation_config.json.
+    // Generation; newer directories have these keys in generation_config.json.
     {"max_length", Use::weights},
     {"min_length", Use::weights},
     {"max_new_tokens", Use::weights},
@@ -73,9 +73,9 @@ constexpr HuggingFaceKey common[] = {
     {"target_lookbehind", Use::weights},
 
     {"initializer_range", Use::training},
-    // Causal attention, whatever this says.
+    // Attention is causal whatever the value.
     {"is_decoder", Use::training},
-    // The MLP by parts of the sequence: the same numbers.
+    // Runs the MLP on parts of the sequence, with the same result.
     {"chunk_size_feed_forward", Use::training},
     {"use_cache", Use::training},
 
@@ -98,7 +98,8 @@ constexpr HuggingFaceKey common[] = {
     {"distributed_config", Use::file},
 
     {"is_encoder_decoder", Use::fixed, "[false, null]"},
-    // No member of the classes, but of every config: masks, caches and names of files follow it.
+    // These are no members of the classes, but any config may have them: masks, caches and file
+    // names depend on them.
     {"is_causal", Use::fixed, "[true, null]"},
     {"attention_chunk_size", Use::fixed, "[null]"},
     {"kv_sharing_modes", Use::fixed, "[null]"},
@@ -107,13 +108,13 @@ constexpr HuggingFaceKey common[] = {
     {"quantization_config", Use::fixed, "[null]"},
     {"compression_config", Use::fixed, "[null]"},
     {"per_layer_config", Use::fixed, "[{}, null]"},
-    // Code of the directory's own, which computes who knows what.
+    // Points to the directory's own code, whose computation is unknown.
     {"auto_map", Use::fixed, "[{}, null]"},
     {"sliding_window", Use::fixed, "[null]"},
     {"layer_types", Use::fixed, "[null]"},
 };
 
-// A value of a file as it is shown.
+// A value of a file as shown in messages.
 std::string shown(const json& value) {
   return printable(json_text(value), 80);
 }
@@ -138,7 +139,7 @@ std::optional<double> as_positive(const json& value) {
   return value.get<double>();
 }
 
-// Of transformers' families, where a file says none.
+// The default of transformers' families.
 constexpr double kUsualBase = 10000.0;
 
 constexpr auto kSizes = "needs a whole number from 1 to 1000000000";
@@ -156,7 +157,7 @@ HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view mod
   if (!gives("model_type")) {
     refuse("model_type", fmt::format("needs \"{}\"", model_type));
   } else if (at("model_type") != model_type) {
-    // Every key of another family would be one more line.
+    // Stop here: every key of another family would be one more problem.
     throw RequestError(
         fmt::format("/model_type: {}: needs \"{}\"; this is the config of another "
                     "kind of model",
@@ -186,7 +187,7 @@ void HuggingFaceConfig::check_keys() {
       for (const json& one : accepted) list += (list.empty() ? "" : " or ") + json_text(one);
       refuse(key, fmt::format("not supported; only {} is", list));
     }
-    if (problems_.size() == 20) break;  // of a hostile file
+    if (problems_.size() == 20) break;  // limits the output for a hostile file
   }
 }
 
@@ -261,8 +262,8 @@ std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,
   return std::nullopt;
 }
 
-// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. The base that it
-// says, `otherwise` where it says none.
+// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. Returns the base
+// given there, or `otherwise`.
 double HuggingFaceConfig::rope(std::string_view key, double otherwise) {
   const json& values = at(key);
   if (!values.is_object()) {
@@ -270,7 +271,7 @@ double HuggingFaceConfig::rope(std::string_view key, double otherwise) {
     return otherwise;
   }
   double base = otherwise;
-  // Linear scaling by 1 is none.
+  // Linear scaling by 1 has no effect.
   const bool by_one = values.contains("factor") && values["factor"] == 1;
   for (const auto& [name, value] : values.items()) {
     const std::string place = fmt::format("/{}/{}: {}: ", key, printable(name), shown(value));
@@ -308,8 +309,8 @@ double HuggingFaceConfig::rotary_base() {
   const double other = rope("rope_parameters", alone);
   if (problems_.size() == before && other != base) {
     refuse("rope_scaling",
-           fmt::format("is taken in place of rope_parameters as a whole, with {} as the base of "
-                       "rotary positions, where rope_parameters says {}; leave one of the two out",
+           fmt::format("replaces all of rope_parameters, with {} as the base of rotary positions, "
+                       "but rope_parameters has {}; leave one of the two out",
                        base, other));
   }
   return base;

@@ -1,8 +1,9 @@
-// A Hugging Face config.json. transformers gives every key that it doesn't find a default, and
-// ignores every key that its class for the family doesn't know. So here a key is read, or known to
-// change nothing of what the model computes, or refused by its name where transformers would
-// compute something else; and keys that transformers doesn't know go along with the weights
-// (tests/peers/config_peer.py holds the tables against its classes).
+// Reads a Hugging Face config.json. transformers gives every missing key a default and ignores
+// every key that its class for the family doesn't know. So this class handles each key in one of
+// three ways. It reads the key, or it knows that the key doesn't change the model's computation, or
+// it refuses the key by name, as transformers would compute something else. Keys that transformers
+// doesn't know are kept with the weights. tests/peers/config_peer.py compares the tables with
+// transformers' classes.
 #pragma once
 
 #include <cstdint>
@@ -18,61 +19,61 @@
 namespace trident {
 
 enum class HuggingFaceUse : std::uint8_t {
-  // Read by the architecture: sizes, activation, epsilon.
+  // The architecture reads it: sizes, activation, epsilon.
   model,
-  // How the weights are used: ids of special tokens, labels, settings of generation. It changes
-  // nothing that is computed here, and goes wherever the weights go.
+  // It says how the weights are used: ids of special tokens, labels, settings of generation. It
+  // doesn't change the computation here, and is kept with the weights.
   weights,
-  // How transformers would train: dropout, initial weights. A conversion keeps it; a run has its
-  // own and writes that.
+  // It says how transformers would train: dropout, initial weights. A conversion keeps it; a
+  // training run writes its own values.
   training,
-  // Of the file, or of the program that wrote it. Not kept.
+  // It describes the file or the program that wrote it. It is not kept.
   file,
-  // Only values that stand for what is computed here anyway.
+  // Only values that describe the computation here are accepted.
   fixed,
 };
 
 struct HuggingFaceKey {
   std::string_view name;
   HuggingFaceUse use;
-  std::string_view accepted = {};  // fixed: a JSON list of the values that are accepted
+  std::string_view accepted = {};  // for `fixed`: a JSON list of the accepted values
 };
 
 class HuggingFaceConfig {
  public:
-  // RequestError where the text is no JSON object, or of another model_type or architecture than
-  // `classes`. `own` are the keys of the family beside those that every config.json may have.
-  // Refused values are collected.
+  // Throws RequestError if the text is not a JSON object, or has another model_type or an
+  // architecture outside `classes`. `own` has the family's keys in addition to the keys that every
+  // config.json may have. Refused values are collected until finish().
   HuggingFaceConfig(std::string_view text, std::string_view model_type,
                     std::span<const std::string_view> classes, std::span<const HuggingFaceKey> own);
 
-  // Reports "/key: VALUE: what".
+  // Adds the problem "/key: VALUE: what".
   void refuse(std::string_view key, const std::string& what);
-  // There, and not null.
+  // Whether the key is present and not null.
   bool gives(std::string_view key) const;
-  // A whole number above 0. `other` is another name of the same key; both together have to agree.
-  // Where neither is there the key is refused, and the result is 1.
+  // An integer above 0. `other` is another name of the same key; if both are present, they have to
+  // agree. If neither is present, the key is refused and the result is 1.
   std::int64_t size(std::string_view key, std::string_view other = {});
   std::int64_t size_or(std::string_view key, std::int64_t otherwise);
   // A finite number above 0.
   double number_or(std::string_view key, double otherwise);
   bool flag_or(std::string_view key, bool otherwise);
-  // One of `names`, or not there.
+  // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
-  // A token of the vocabulary; those below 0 count from its end, as for torch.nn.Embedding. nullopt
-  // where it isn't there.
+  // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.
+  // nullopt if the key is missing.
   std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);
-  // The base of rotary positions (rope_theta, by itself or in rope_parameters or rope_scaling),
-  // of the kind "default". rope_scaling stands in place of rope_parameters, base included
-  // (transformers 5.24, modeling_rope_utils.py); where that makes another base, both are refused.
+  // The base of rotary positions (rope_theta, at the top level or in rope_parameters or
+  // rope_scaling), with rope_type "default". rope_scaling replaces rope_parameters, base included
+  // (transformers 5.24, modeling_rope_utils.py). If that changes the base, both are refused.
   double rotary_base();
-  // RequestError with all problems.
+  // Throws RequestError with all problems, if there are any.
   void finish() const;
 
-  // A JSON object of the keys to keep where the weights are written again: unread() and those of
+  // A JSON object of the keys to keep when the weights are written again: unread() and the keys of
   // use `weights`, for a conversion also those of `training` and `fixed`.
   std::string kept(bool conversion) const;
-  // Keys that neither table has: transformers doesn't know them, so they change nothing.
+  // Keys in neither table. transformers doesn't know them, so they have no effect.
   const std::vector<std::string>& unread() const { return unread_; }
 
  private:

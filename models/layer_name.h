@@ -10,7 +10,7 @@ struct LayerName {
   std::string rest;
 };
 std::string layer_name(int index);
-// Throws Error where `name` is no layer's.
+// Throws Error if `name` is not a layer's parameter.
 LayerName parse_layer_name(const std::string& name);
 
 }  // namespace trident

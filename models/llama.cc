@@ -1,12 +1,12 @@
 // Llama (Touvron 2023): RoPE, RMSNorm, SwiGLU, grouped queries (Ainslie 2023), no biases.
-#include "models/family_tables.h"
+#include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
 
 class Llama final : public TabledArchitecture {
  public:
-  Llama() : TabledArchitecture(llama_files()) {}
+  Llama() : TabledArchitecture(llama_formats()) {}
 
   ModelConstraints constraints() const override {
     return {.doc = "has rotary positions, RMSNorm, SwiGLU and grouped queries",

@@ -1,4 +1,5 @@
-// The feed-forward part of a layer: GELU (GPT-2) or SwiGLU (Llama), cut over the tensor group.
+// The feed-forward part of a layer: GELU (GPT-2) or SwiGLU (Llama), sharded over the
+// tensor-parallel group. A part of Block. Collective over that group.
 #pragma once
 
 #include <string>
@@ -16,16 +17,16 @@ struct MlpActivations {
 
 class Mlp {
  public:
-  // Parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
+  // Makes the parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
   Mlp(const TensorParallel&, const TransformerShape&, const std::string& name);
   Tensor forward(Context&, WeightVersion, const Tensor& x, MlpActivations&) const;
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpActivations&) const;
-  void backward_weight(Context&, MlpActivations&) const;  // frees the record
+  void backward_weight(Context&, MlpActivations&) const;  // frees the saved activations
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:
   bool swiglu_;
-  std::int64_t ffn_;  // of this rank
+  std::int64_t ffn_;  // on this rank
   std::vector<std::shared_ptr<Parameter>> parameters_;
   ColumnParallelLinear up_;
   RowParallelLinear down_;

@@ -1,6 +1,7 @@
-// The contract of every module: explicit forward, backward_input and backward_weight.
+// The interface of every module: explicit forward, backward_input and backward_weight. The rank's
+// thread calls it. All ranks of the tensor-parallel group call it in the same order.
 //
-// T rows: the tokens of one micro-batch, B samples of S positions, flattened; under sequence
+// T rows: the tokens of one micro-batch, B samples of S positions, flattened. Under sequence
 // parallelism a module between the linear layers sees T/t of them.
 #pragma once
 
@@ -14,11 +15,11 @@
 
 namespace trident {
 
-// The keys and values of the positions that a text has had so far, for the layers of a model:
-// (B, P, 2·G·D) each, made at a layer's first use. For generation, without gradients.
+// The keys and values of the positions that each text has had so far, one tensor (B, P, 2·G·D) per
+// layer, allocated when the layer first uses it. For generation, without gradients.
 class KeyValueCache {
  public:
-  // P: the most positions.
+  // P: the largest number of positions.
   explicit KeyValueCache(std::int64_t positions) : positions_(positions) {}
   std::int64_t positions() const { return positions_; }
   Tensor& of_layer(const void* layer) { return layers_[layer]; }
@@ -28,25 +29,26 @@ class KeyValueCache {
   std::map<const void*, Tensor> layers_;
 };
 
-// One micro-batch as the modules see it.
+// The input of the modules for one micro-batch.
 struct MicroBatch {
   std::int64_t batch = 0;     // B
   std::int64_t sequence = 0;  // S
   Tensor samples;             // (B) i64: global sample numbers, which key the dropout masks
-  Tensor tokens;              // (T) i32; defined where the embedding is
-  Tensor labels;              // (T) i32; defined where the loss is
+  Tensor tokens;              // (T) i32; defined on the stage with the embedding
+  Tensor labels;              // (T) i32; defined on the stage with the loss
   bool training = true;       // false: no dropout
-  float loss_scale = 1;       // the gradient is that of loss_scale · Σ losses
+  float loss_scale = 1;       // gradients are of loss_scale · Σ losses
   WeightVersion version = 0;
-  // Where it goes on with texts: begin positions of each have been before, which the cache has, and
-  // it gets those of this one. Without, texts begin here.
+  // For a micro-batch that continues texts: `begin` positions of each text are in `cache` already,
+  // and the modules add the positions of this one. Without a cache, texts begin here.
   std::int64_t begin = 0;
   KeyValueCache* cache = nullptr;
-  std::int64_t logit_rows = 0;  // logits of the last so many rows alone; 0: of all
+  std::int64_t logit_rows = 0;  // compute logits of the last `logit_rows` rows only; 0: of all
 };
 
-// What one module keeps of one micro-batch from forward to backward_weight. The caller owns it, so
-// any number of micro-batches can be in flight. Each module derives its own.
+// The activations that one module saves for one micro-batch from forward to backward_weight. The
+// caller owns them, so any number of micro-batches can be in flight. Each module derives its own
+// type.
 class SavedActivations {
  public:
   virtual ~SavedActivations() = default;
@@ -57,26 +59,28 @@ class Module {
  public:
   virtual ~Module() = default;
 
-  // Parameters in the order in which forward uses them.
+  // The parameters in the order in which forward uses them.
   virtual std::vector<std::shared_ptr<Parameter>> parameters() const = 0;
-  // Those that backward_input reads: ZeRO stage 3 gathers only these for it.
+  // The parameters that backward_input reads: ZeRO stage 3 gathers only these for it.
   virtual std::vector<std::shared_ptr<Parameter>> backward_parameters() const {
     return parameters();
   }
-  // Those whose gradients forward adds to already, in training; of all others backward_weight does.
+  // The parameters whose gradients forward already adds to, in training. backward_weight adds to
+  // all other gradients.
   virtual std::vector<std::shared_ptr<Parameter>> forward_gradients() const { return {}; }
 
-  // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `record`.
-  // Gives the activations (T or T/t, H), or the losses (T) where the module ends the model.
+  // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `saved`. Returns the
+  // activations (T or T/t, H), or the losses (T) if the module ends the model.
   virtual Tensor forward(Context&, const MicroBatch&, const Tensor& x,
                          SavedActivationsPtr& saved) const = 0;
 
-  // The gradient of x from that of the output (undefined for a module that ends the model), keeping
-  // in `record` what backward_weight needs. Undefined for a module that reads the tokens.
+  // Returns the gradient of x, given the gradient of the output (undefined for a module that ends
+  // the model). The result is undefined for a module that reads the tokens. Keeps in `saved` the
+  // data that backward_weight needs.
   virtual Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                                 SavedActivationsPtr& saved) const = 0;
 
-  // Adds to the parameters' gradients and frees the record.
+  // Adds to the parameters' gradients and frees the saved activations.
   virtual void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr& saved) const = 0;
 };
 

@@ -1,4 +1,4 @@
-// LayerNorm or RMSNorm as a part of a module.
+// LayerNorm or RMSNorm, a part of other modules.
 #pragma once
 
 #include <string>
@@ -16,14 +16,15 @@ struct NormActivations {
 
 class Norm {
  public:
-  // `bias` false: RMSNorm. Parameters NAME.weight (and NAME.bias), replicated over tensor ranks.
+  // `bias` false: RMSNorm. Makes the parameters NAME.weight (and NAME.bias), replicated over
+  // tensor-parallel ranks.
   Norm(const TensorParallel&, const std::string& name, std::int64_t hidden, float epsilon,
        bool bias);
   Tensor forward(Context&, WeightVersion, const Tensor& x, NormActivations&) const;
-  // `residual_grad`, where defined, is added to the result.
+  // Adds `residual_grad`, if defined, to the result.
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, const Tensor& residual_grad,
                         NormActivations&) const;
-  void backward_weight(Context&, NormActivations&) const;  // frees the record
+  void backward_weight(Context&, NormActivations&) const;  // frees the saved activations
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:

@@ -36,7 +36,7 @@ int Nodes::of(int rank) const {
 std::vector<int> Nodes::inside(int rank) const {
   const int node = of(rank);
   std::vector<int> ranks;
-  // Of a million ranks the plan asks for one after the other.
+  // A plan asks this for each of up to a million ranks.
   const int begin = node_of_.empty() ? rank - rank % per_node_ : 0;
   for (int r = begin; r < world_; ++r) {
     if (of(r) == node) {
@@ -86,7 +86,7 @@ std::string Nodes::text() const {
 
 std::vector<std::vector<int>> Nodes::groups_across(const Mesh& mesh, Group group) const {
   std::vector<std::vector<int>> groups;
-  // The plan asks once for every stage, of up to a million ranks.
+  // A plan asks this once for every stage, of up to a million ranks.
   if (mesh.size(group) == 1 || (node_of_.empty() && per_node_ >= world_)) return groups;
   for (int first = 0; first < world_; ++first) {
     if (mesh.place(first, group) != 0) continue;

@@ -1,5 +1,5 @@
-// What process groups carried out, for a picture of an iteration: off but for that, when it costs a
-// look at a flag.
+// A log of the operations that a rank's process groups carry out, for a picture of an iteration. It
+// is off otherwise, and then costs a check of a flag.
 #pragma once
 
 #include <atomic>
@@ -10,13 +10,13 @@
 
 namespace trident {
 
-// Of one rank, plain data. Times are those of the thread that carries the operation out; on a GPU
-// that thread fills a queue, and they are when it did.
+// One operation of one rank, as plain data. The thread that carries the operation out takes the
+// times. On a GPU that thread fills a queue, so they are the times of enqueuing.
 struct LoggedOperation {
   std::int64_t begin_ns = 0, end_ns = 0;  // ClockReading::wall_ns
-  std::int64_t bytes = 0;                 // that this rank sent, as ProcessGroup::traffic() counts
-  std::int32_t peer = -1;                 // world rank, of a message
-  std::uint8_t group = 0;                 // the number that ProcessGroup::log() was given
+  std::int64_t bytes = 0;                 // sent by this rank, as ProcessGroup::traffic() counts
+  std::int32_t peer = -1;                 // world rank at the other end of a message
+  std::uint8_t group = 0;                 // the number given to ProcessGroup::log()
   std::uint8_t operation = 0;             // Operation (parallel/collectives/descriptor.h)
 };
 
@@ -24,13 +24,14 @@ class OperationLog {
  public:
   bool on() const { return on_.load(std::memory_order_relaxed); }
   void start() { on_ = true; }
-  // What was carried out since start(), in the order in which it ended; off from here on.
+  // Ends the log. Returns the operations carried out since start(), in the order in which they
+  // ended.
   std::vector<LoggedOperation> stop() {
     on_ = false;
     const std::lock_guard lock(mutex_);
     return std::exchange(operations_, {});
   }
-  // From any thread.
+  // Any thread may call it.
   void add(const LoggedOperation& operation) {
     const std::lock_guard lock(mutex_);
     operations_.push_back(operation);

@@ -43,7 +43,7 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
                 const Tensor& weight, std::int64_t first_row) {
   const Placement& placement = spec.placement;
   const Shape& global = placement.global;
-  // A vector is a column of one element a row.
+  // A vector counts as one column, with one element a row.
   const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
   const std::int64_t begin =
       first_row * (weight.numel() / std::max<std::int64_t>(1, weight.dim(0)));
@@ -57,7 +57,7 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
   for (const LocalSlice& held : slices) filled += held.slice.rows * held.slice.columns;
   if (filled < weight.numel()) fill(context, weight, 0);  // padding
   for (const auto& [slice, local, stride] : slices) {
-    const std::int64_t rows = stride == slice.columns ? slice.rows : 1;  // at once
+    const std::int64_t rows = stride == slice.columns ? slice.rows : 1;  // all rows in one call
     for (std::int64_t row = 0; row < slice.rows; row += rows) {
       args.x = weight.flat(local + row * stride - begin, rows * slice.columns)
                    .view({rows, slice.columns});

@@ -1,5 +1,6 @@
-// A parameter: its name, which part of it this rank holds, and its memory. This one record serves
-// initialisation, gradient reduction, ZeRO, clipping, checkpoints and the Hugging Face map.
+// A parameter: its name, the part of it that this rank holds, and its memory. Initialisation,
+// gradient reduction, ZeRO, clipping, checkpoints and the Hugging Face map all use this one
+// description.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@
 
 namespace trident {
 
-// value = deviation · normal(name, global index) + mean, but 0 in zero_row of the global tensor.
+// Initial values: value = deviation · normal(name, global index) + mean, but 0 in row `zero_row` of
+// the global tensor.
 struct Initial {
   float mean = 0;
   float deviation = 0;
@@ -30,20 +32,20 @@ struct ParameterSpec {
   Placement placement;
   Initial initial = {};
 
-  bool decays() const { return placement.global.rank() >= 2; }  // weight decay
+  bool decays() const { return placement.global.rank() >= 2; }  // whether weight decay applies
 };
 
 class Parameter;
 
-// Gives a gradient its memory where that is not held all the time (parallel/zero/).
+// Allocates a gradient's memory where that is not held all the time (parallel/zero/).
 class GradientMemory {
  public:
   virtual ~GradientMemory() = default;
-  // Binds the gradient of this use; what it holds then is stale.
+  // Binds memory to the gradient of this use. Its contents are stale.
   virtual void open(Context&, Parameter& parameter, int use) = 0;
 };
 
-// What a module computes with while it holds it.
+// The tensor that a module computes with while it holds the view.
 class WeightView {
  public:
   explicit WeightView(Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -64,20 +66,20 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
   const std::string& name() const { return spec_.name; }
 
-  // The weight as of `version`: the live one, or one of the stash (parallel/zero/weight_stash.h);
-  // Error where it is not there. Under ZeRO stage 3 it is there while a visit to its module lasts
-  // (parallel/zero/weight_gathering.h).
+  // The weight as of `version`: the live weight, or one of the stash
+  // (parallel/zero/weight_stash.h). Throws Error where that version is not there. Under ZeRO stage
+  // 3 the weight is there only while its module uses it (parallel/zero/weight_gathering.h).
   WeightView acquire(WeightVersion version) const;
-  // Versions count updates; without a stash there is one, 0.
+  // Versions count updates. Without a stash the only version is 0.
   void stash(WeightVersion version, Tensor weight) { stashed_[version] = std::move(weight); }
   void unstash(WeightVersion version) { stashed_.erase(version); }
   void set_live(WeightVersion version) { live_ = version; }
 
-  // A tied weight that is used twice on one rank accumulates the two gradients apart.
+  // A tied weight that is used twice on one rank accumulates the two gradients separately.
   int add_use() { return uses_++; }
   int uses() const { return uses_; }
 
-  // Set by the owners of the flat buffers (parallel/zero/); local shape.
+  // The owners of the flat buffers (parallel/zero/) bind views of them, in the local shape.
   void bind(Tensor weight, Tensor gradient, Tensor second_gradient) {
     bind_weight(std::move(weight));
     bind_gradient(0, std::move(gradient));
@@ -88,15 +90,16 @@ class Parameter {
   void set_gradient_memory(GradientMemory* memory) { memory_ = memory; }
   const Tensor& weight() const { return weight_; }
   const Tensor& gradient(int use) const { return gradients_[use]; }
-  // The same, with memory taken for it where there is none.
+  // The gradient of this use, with memory allocated for it where it has none.
   const Tensor& open_gradient(Context& context, int use) {
     if (!gradients_[use] && memory_ != nullptr) memory_->open(context, *this, use);
     return gradients_[use];
   }
 
-  // What the gradient of this use holds is of an earlier step.
+  // Marks this use's gradient as a leftover of an earlier step.
   void set_stale(int use) { stale_[use] = true; }
-  // True the first time that a use asks after that: it writes its gradient instead of adding to it.
+  // True at the first call of a use after set_stale(). The use then writes its gradient instead of
+  // adding to it.
   bool take_stale(int use) { return std::exchange(stale_[use], false); }
 
  private:
@@ -118,10 +121,11 @@ class Weight {
       : parameter_(std::move(parameter)), use_(parameter_->add_use()) {}
   explicit operator bool() const { return parameter_ != nullptr; }
   WeightView acquire(WeightVersion version) const { return parameter_->acquire(version); }
-  // For kernels that add to a gradient: zeroed where this step has not added to it.
+  // The gradient, for kernels that add to it. It is zeroed first where this step has not added to
+  // it.
   const Tensor& gradient(Context&) const;
-  // gradient (M, N) += leftᵀ · right, left (T, M), right (T, N); with it bias_gradient (M), where
-  // there is one, += the column sums of left.
+  // gradient (M, N) += leftᵀ · right, with left (T, M) and right (T, N). Where there is a
+  // bias_gradient (M), the column sums of left are added to it.
   void add_product(Context&, const Tensor& left, const Tensor& right,
                    const Tensor& bias_gradient = {}) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
@@ -133,8 +137,8 @@ class Weight {
   int use_ = 0;
 };
 
-// Fills `weight` with the initial values of its rows of the local slice, from `first_row` on (a
-// vector's elements are rows); they depend on (seed, name, global index) alone.
+// Fills `weight` with the initial values of its rows of the local slice, from `first_row` on (each
+// element of a vector is a row). The values depend on (seed, name, global index) alone.
 void initialise(Context&, const ParameterSpec&, std::uint64_t seed, const Tensor& weight,
                 std::int64_t first_row = 0);
 

@@ -11,7 +11,7 @@ namespace {
 
 using Shard = Placement::Shard;
 
-// A vector is a column.
+// A vector counts as one column.
 std::int64_t extent(const Shape& shape, int dim) {
   return dim < shape.rank() ? shape.dim(dim) : 1;
 }
@@ -27,7 +27,7 @@ std::int64_t total(const std::vector<Shard>& shards) {
   return count;
 }
 
-// The part of a dimension that local indices [begin, end) hold, shard by shard, without padding.
+// The ranges of a dimension that local indices [begin, end) hold, shard by shard, without padding.
 struct Range {
   std::int64_t local, global, count;
 };
@@ -49,8 +49,9 @@ std::vector<Range> ranges(const std::vector<Shard>& shards, std::int64_t begin, 
 Placement& Placement::shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
                             int size) {
   if (dim >= global.rank() || is_sharded_along(dim) || is_sharded_by(group)) {
-    throw Error(fmt::format("placement: dimension {} of {} can't be cut, or not twice", dim,
-                            global.to_string()));
+    throw Error(fmt::format(
+        "placement: dimension {} of {} is missing, or it or the group is sharded already", dim,
+        global.to_string()));
   }
   std::vector<Shard> shards;
   std::int64_t begin = 0;
@@ -96,7 +97,7 @@ std::vector<LocalSlice> Placement::slices(std::int64_t begin, std::int64_t count
   const auto rows = shards_of(*this, 0), columns = shards_of(*this, 1);
   const std::int64_t width = total(columns), end = begin + count;
   std::vector<LocalSlice> list;
-  // Local rows [first, last) and, of each, columns [left, right).
+  // Adds local rows [first, last) and, of each, columns [left, right).
   const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t left,
                        std::int64_t right) {
     for (const Range& row : ranges(rows, first, last, extent(global, 0))) {
@@ -108,7 +109,7 @@ std::vector<LocalSlice> Placement::slices(std::int64_t begin, std::int64_t count
     }
   };
   if (count <= 0) return list;
-  // The end of a row, whole rows, the beginning of one.
+  // The range consists of the end of a row, complete rows, and the beginning of a row.
   const std::int64_t whole_begin = (begin + width - 1) / width, whole_end = end / width;
   if (whole_begin > whole_end) {
     add(whole_end, whole_begin, begin % width, end % width);

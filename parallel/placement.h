@@ -1,6 +1,8 @@
-// Where the elements of a parameter, or of any state of it, lie: which part of the global tensor a
-// rank holds, and what follows from that. One answer for initial values, optimizers, norms, the
-// Hugging Face maps and checkpoints.
+// The placement of a parameter's elements, or of any state of a parameter: the part of the global
+// tensor that a rank holds, and its consequences. Initial values, optimizers, norms, the Hugging
+// Face maps and checkpoints all take the answer from here.
+//
+// It is pure arithmetic. shard() throws Error.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +14,24 @@
 
 namespace trident {
 
-// Elements [row, row + rows) x [column, column + columns) of a tensor of two dimensions. A vector
-// is a column.
+// Elements [row, row + rows) x [column, column + columns) of a two-dimensional tensor. A vector
+// counts as one column.
 struct TensorSlice {
   std::int64_t row = 0, column = 0, rows = 0, columns = 0;
   bool operator==(const TensorSlice&) const = default;
 };
 
-// A box of the global tensor in a rank's flat buffer: its first element at `local`, each row
-// `stride` elements after the one before.
+// A slice of the global tensor in a rank's flat buffer. Its first element lies at `local`, and each
+// row begins `stride` elements after the row before.
 struct LocalSlice {
   TensorSlice slice;
   std::int64_t local = 0, stride = 0;
   bool operator==(const LocalSlice&) const = default;
 };
 
-// Calls visit(local, whole, count) for stretches of elements that follow each other in the flat
-// buffer and in a whole tensor of `columns` columns alike: all of the box at once where it can be.
+// Calls visit(local, global, count) for ranges of elements that are contiguous both in the flat
+// buffer and in the full tensor of `columns` columns. Where possible, one call covers the entire
+// slice.
 template <class Visit>
 void each_range(const LocalSlice& held, std::int64_t columns, const Visit& visit) {
   const TensorSlice& slice = held.slice;
@@ -40,68 +43,71 @@ void each_range(const LocalSlice& held, std::int64_t columns, const Visit& visit
   }
 }
 
-// Who among the ranks that see different samples holds what of a parameter: `shard` shares its ZeRO
-// states, and `replicas` holds the same shard once more. Its gradient is summed over both.
+// The two groups of ranks that see different samples and hold a parameter together. The ranks of
+// `shard` share its ZeRO states; the ranks of `replicas` hold the same shard once more. The
+// gradient is summed over both.
 struct DataGroups {
   Group shard = Group::shard, replicas = Group::replicas;
   bool operator==(const DataGroups&) const = default;
 };
 
-// Which of the ranks that hold the same elements one is. The first speaks for all; what takes long
-// they share. A tied weight's copy does neither: its index is -1.
+// The number of a rank among the ranks that hold the same elements. Index 0 is the primary replica,
+// which acts for all; all of them share work that takes long. A tied weight's copy takes part in
+// neither: its index is -1.
 struct Holder {
   int index = 0, count = 1;
 
   bool is_primary() const { return index == 0; }
-  // They are `size` times as many, of which this one is at `place`.
+  // The holder where each replica is itself held by `size` ranks, of which this rank is at `place`.
   Holder times(int place, int size) const {
     return {index < 0 ? index : index * size + place, count * size};
   }
 };
 
-// Of a tensor of one or two dimensions. Each may be cut by one group (core/axes.h): an expert's
-// down-projection by two.
+// The placement of a tensor of one or two dimensions. Each dimension may be sharded by one group
+// (core/axes.h); an expert's down-projection is sharded by two groups.
 struct Placement {
-  // A range of a dimension. It may run past the global extent: that part is padding, always zero,
-  // and in no box.
+  // A range of a dimension. It may run past the global extent. That part is padding: it is always
+  // zero and belongs to no slice.
   struct Shard {
     std::int64_t begin = 0, count = 0;
     bool operator==(const Shard&) const = default;
   };
   struct Sharding {
     Group group;
-    std::vector<Shard> shards;  // that this rank holds, in local order
+    std::vector<Shard> shards;  // held by this rank, in local order
   };
 
   Shape global;                          // real extents, without padding
-  std::optional<Sharding> shardings[2];  // by dimension; nothing where it is whole
-  // Each rank of these groups has a part of the gradient, to be summed over the group before use
-  // (whole parameters under sequence parallelism).
+  std::optional<Sharding> shardings[2];  // by dimension; empty where it isn't sharded
+  // Each rank of these groups has a partial gradient, which is to be summed over the group before
+  // use (replicated parameters under sequence parallelism).
   std::vector<Group> partial = {};
   DataGroups data = {};
-  // On the first and the last stage; the gradient is summed over the embedding group. The last
-  // stage's is the copy.
+  // `tied`: the parameter is on the first and the last stage, and its gradient is summed over the
+  // embedding group. `copy`: this is the last stage's copy.
   bool tied = false, copy = false;
 
   static Placement replicated(Shape global) { return {.global = global}; }
-  // Sharding along a dimension that is a stack of blocks (query, key, value), padding at its end
-  // included: each into `size` equal parts, of which this rank, `rank` of `group`, holds one. Error
-  // where they don't divide a block, or where dimension or group cut already.
+  // Shards a dimension that is a stack of blocks (query, key, value), padding at its end included.
+  // Each block is split into `size` equal parts, of which this rank, `rank` of `group`, holds one.
+  // Throws Error where `size` does not divide a block, or where the dimension or the group shards
+  // already.
   Placement& shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
                    int size);
 
   bool is_sharded_along(int dim) const { return shardings[dim].has_value(); }
   bool is_sharded_by(Group group) const;
   bool is_sharded() const { return is_sharded_along(0) || is_sharded_along(1); }
-  // Ranks that differ along the group have the same part.
+  // Whether ranks that differ along the group have the same part.
   bool is_same_over(Group group) const;
-  // One value for each row (dimension 0) or column (1): where these lie.
+  // The placement of one value for each row (dimension 0) or column (dimension 1).
   Placement along(int dim) const;
   Shape local() const;
   std::int64_t numel() const { return local().numel(); }  // of the local part, with padding
 
-  // Of ranks that hold the same, one speaks for all: counts it in norms, saves it. Whether the one
-  // at these places, place_of(group), does.
+  // Whether the rank at the places place_of(group) is the primary replica among the ranks that hold
+  // the same part. The primary replica counts the part in norms and saves it.
   template <class PlaceOf>
   bool is_primary(const PlaceOf& place_of) const {
     if (copy) return false;
@@ -110,8 +116,8 @@ struct Placement {
     }
     return true;
   }
-  // As far as the groups that may cut it go: which of those that hold this part the one at these
-  // places, place_of(group) of size_of(group), is.
+  // The number of the rank at the places place_of(group), each of size_of(group), among the ranks
+  // that hold this part. Only the groups that may shard a parameter are counted.
   template <class PlaceOf, class SizeOf>
   Holder holder(const PlaceOf& place_of, const SizeOf& size_of) const {
     Holder holder{.index = copy ? -1 : 0};
@@ -121,10 +127,10 @@ struct Placement {
     return holder;
   }
 
-  // The boxes of elements [begin, begin + count) of the local flat buffer; padding is in none.
+  // The slices of elements [begin, begin + count) of the local flat buffer, without padding.
   std::vector<LocalSlice> slices(std::int64_t begin, std::int64_t count) const;
   std::vector<LocalSlice> slices() const { return slices(0, numel()); }
-  // What this rank holds of a box.
+  // The parts of a global slice that this rank holds.
   std::vector<LocalSlice> local_slices_of(const TensorSlice& slice) const;
 };
 

@@ -1,4 +1,4 @@
-// What a group is, and how groups come from groups.
+// Process groups: their properties, and how they are made from other groups.
 #include "parallel/process_group.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 namespace trident {
 namespace {
 
-// Of numbers and names one after the other.
+// A hash of a sequence of numbers and names.
 class Hash {
  public:
   void add(const void* data, std::size_t bytes) {
@@ -30,11 +30,11 @@ class Hash {
   std::string bytes_;
 };
 
-// Tells the endpoint of a group that has its members.
+// Announces a group, whose members are known, to its endpoint.
 void open(Membership& group) {
   group.endpoint->open_group(group.id, group.name);
   if (group.library == nullptr) {
-    group.meeting = group.endpoint->open_rendezvous(group.id, group.members);
+    group.rendezvous = group.endpoint->open_rendezvous(group.id, group.members);
     if (group.endpoint->shares_memory()) {
       group.runs = host_runs(group.endpoint->nodes(), group.members, group.rank);
     }
@@ -97,13 +97,13 @@ void ProcessGroup::Impl::prepare(Device& device, bool wants_communicator) {
     return;
   }
   CommunicatorLibrary& library = *membership.library;
-  // The first member's key goes to all by the hosts.
+  // The first member makes the key; the hosts broadcast it.
   std::vector<std::byte> key =
       membership.rank == 0 ? library.make_key() : std::vector<std::byte>(library.key_bytes());
   Descriptor d;
   d.group = membership.id;
   d.operation = Operation::split;
-  d.sequence = ~std::uint64_t{0};  // no split has that
+  d.sequence = ~std::uint64_t{0};  // no split has this number
   d.root = 0;
   d.count = static_cast<std::int64_t>(key.size());
   d.dtype = DType::u8;
@@ -116,7 +116,8 @@ void ProcessGroup::Impl::prepare(Device& device, bool wants_communicator) {
 
 ProcessGroup::Impl::Link& ProcessGroup::Impl::link(Device& device, int peer, int channel,
                                                    bool receives) {
-  // Those of two ranks come in one order on both, so that they end in one.
+  // Both ranks of a link file it under the same key, so that both destroy their links in the same
+  // order.
   const int sender = receives ? peer : membership.rank,
             receiver = receives ? membership.rank : peer;
   Link& link = links_[{sender, receiver, channel}];
@@ -174,7 +175,7 @@ ProcessGroup ProcessGroup::subgroup(std::span<const int> members, const std::str
   hash.add(impl_->membership.id);
   hash.add(name.data(), name.size());
   for (const int member : members) hash.add(static_cast<std::uint64_t>(member));
-  const std::uint64_t times = impl_->subgroups[hash.value()]++;  // the same group again is another
+  const std::uint64_t times = impl_->subgroups[hash.value()]++;  // a repeat makes another group
   hash.add(times);
   return ProcessGroup(
       make_group(impl_, std::vector<int>(members.begin(), members.end()), name, hash.value()));
@@ -232,7 +233,7 @@ ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) co
 
 void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> groups) const {
   need(impl_, "connect");
-  if (is_alone(context, impl_->membership) || context.device().kind() != DeviceKind::cuda ||
+  if (has_no_peers(context, impl_->membership) || context.device().kind() != DeviceKind::cuda ||
       impl_->membership.library == nullptr || size() == 1) {
     return;
   }

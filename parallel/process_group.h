@@ -1,21 +1,22 @@
-// A process group: some ranks that communicate, seen by one of them.
+// A process group: an ordered set of ranks that communicate, as one of them sees it.
 //
-// A value: copies are the same group. Every collective is called by all members in the same order
-// with the same operation, count, dtype and arguments; the members check that of each other. A
-// mismatch, or a member that does not come within the timeout (but see without_timeout()), is a
-// CommunicationError on every rank that names the group, the ranks, both operations and the
-// sequence number. Groups of one rank return at once.
+// ProcessGroup is a value: copies refer to the same group. All members call every collective in the
+// same order with the same operation, count, dtype and arguments, and the members check that of
+// each other. A mismatch, or a member that does not arrive within the timeout (but see
+// without_timeout()), is a CommunicationError on every rank. The error names the group, the ranks,
+// both operations and the sequence number. Groups of one rank return at once.
 //
 // Work enters the context's stream in order, on the CPU too: the buffers are read and written when
-// the stream gets there. With `Async::yes` the operation goes on beside later stream work;
-// Work::wait() makes the stream (not the host) wait for it. The buffers must not be touched, and
-// are kept alive, until then. Collectives of one group run in the order in which they were issued,
-// blocking or not; one thread at a time issues a group's operations. A Work is waited for before
-// its Context goes; a send whose Work is dropped still arrives, a receive is cancelled.
+// the stream reaches the operation. With `Async::yes` the operation runs concurrently with later
+// stream work, and Work::wait() makes the stream (not the host) wait for it. Until then the caller
+// must not touch the buffers; the operation keeps them alive. Collectives of one group run in the
+// order in which they were issued, blocking or not. One thread at a time may issue a group's
+// operations. A Work must be waited for before its Context is destroyed. A send whose Work is
+// dropped still arrives; a receive whose Work is dropped is cancelled.
 //
-// Arguments that are wrong by themselves are a RequestError at the call. Errors of the operation
+// An argument that is wrong by itself throws RequestError at the call. Errors of the operation
 // itself surface in stream work: at once on the CPU, at the next synchronize() on an asynchronous
-// device. Either ends all ranks (see Transport::abort).
+// device. Either error ends all ranks (see Transport::abort).
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ class OperationLog;
 enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
 enum class Async : bool { no, yes };
 
-// A pending asynchronous operation. Copies share it; an empty one is complete (blocking operations
-// return that: they are part of the stream's order).
+// A pending asynchronous operation. Copies share it. An empty Work is complete; blocking operations
+// return one, because they are part of the stream's order.
 class Work {
  public:
   struct Impl;
@@ -52,8 +53,8 @@ class Work {
   std::shared_ptr<Impl> impl_;
 };
 
-// What this rank has sent through a group: payload only, self excluded; counted when an operation
-// is carried out. Of N members that hold b bytes each, member r sends
+// The payload that this rank has sent through a group, without messages to itself. It is counted
+// when an operation is carried out. Of N members that hold b bytes each, member r sends
 //   all_reduce, direct     b + (N-2)s, s the bytes of its segment: of n elements [nr/N, n(r+1)/N)
 //   all_reduce, ring       2b less segments r+1 and r+2 (mod N); as direct where N divides n
 //   all_reduce, tree       b for its parent and for each child
@@ -78,30 +79,34 @@ class ProcessGroup {
   const std::string& name() const;
   const std::vector<int>& world_ranks() const;  // by group rank
   Traffic traffic() const;
-  // Enters what this group's operations do into `log`, under this number. Before its first one.
+  // Records this group's operations in `log` under the number `group`. Call it before the group's
+  // first operation.
   void log(std::shared_ptr<OperationLog> log, std::uint8_t group) const;
 
-  // Another group of the same members, for operations that may overlap with this one's. No
-  // communication.
+  // Another group of the same members, for operations that may overlap with this group's. It needs
+  // no communication.
   ProcessGroup duplicate(const std::string& name) const;
-  // A duplicate whose operations, and those of groups made from it, wait as long as the members
-  // live, however long one takes: for work whose time depends on files. A member that has ended or
-  // failed, or under MPI can't be reached for the timeout, still ends the wait. Of tensors on GPUs
-  // that NCCL carries this holds for barriers only: what NCCL has begun has to end in the timeout.
+  // A duplicate without time-out. Its operations, and the operations of groups made from it, wait
+  // as long as the members live, for work whose duration depends on files. The wait still ends when
+  // a member has ended or failed, or when MPI can't reach it for the timeout. For GPU tensors that
+  // NCCL carries this holds for barriers only: an operation that NCCL has begun must end within the
+  // timeout.
   ProcessGroup without_timeout(const std::string& name) const;
-  // While what this gives lives, this rank works on files (or waits for a terminal): that doesn't
-  // count to the timeout of whoever waits for it meanwhile, or for another rank that does.
+  // While the returned object lives, this rank works on files (or waits for a terminal). That time
+  // does not count toward the timeout of a rank that waits for this rank, or for another rank that
+  // does.
   FileWork file_work() const;
   // Members with equal color form a group, ordered by (key, rank). Collective over this group.
   ProcessGroup split(int color, int key, const std::string& name) const;
-  // The group of these members (ranks of this group, in the order given). Called by exactly those;
-  // no communication. The caller's rank must be among them.
+  // The group of these members (ranks of this group, in the order given). Exactly these members
+  // call it; it needs no communication. The caller's rank must be among them.
   ProcessGroup subgroup(std::span<const int> members, const std::string& name) const;
 
-  // Of tensors on the context's GPU, where a library connects the members: opens what `groups`
-  // need, split from this group's, rather than at each group's first operation beside others. All
-  // members call it with the same number of groups at the same places, undefined ones where they
-  // are in none; the groups at a place have no rank in common. Else does nothing.
+  // Opens the library's connections of `groups`, split from this group's, for tensors on the
+  // context's GPU. Otherwise each group opens them at its first operation, concurrently with other
+  // operations. All members call it with the same number of groups at the same places, undefined
+  // groups where they belong to none. The groups at one place have no rank in common. It does
+  // nothing where no library connects the members.
   void connect(Context&, std::span<const ProcessGroup> groups) const;
 
   // tensor := op over the members' tensors, in place. In deterministic mode (a property of the
@@ -130,9 +135,10 @@ class ProcessGroup {
                   Async async = Async::no) const;
   void barrier(Context&) const;  // the host waits too
 
-  // Point to point, in order per (sender, receiver, channel); the receiver checks count and dtype.
-  // Asynchronous sends do not wait for the receiver. `channel` (0 … 7) keeps independent streams of
-  // messages between the same two ranks apart (forward and backward transfers).
+  // Point-to-point messages arrive in order per (sender, receiver, channel). The receiver checks
+  // count and dtype. An asynchronous send does not wait for the receiver. `channel` (0 … 7)
+  // separates independent streams of messages between the same two ranks (forward and backward
+  // transfers).
   Work send(Context&, const Tensor& tensor, int peer, Async async = Async::no,
             int channel = 0) const;
   Work receive(Context&, const Tensor& tensor, int peer, Async async = Async::no,

@@ -1,4 +1,5 @@
-// What a group does where nobody else is there: on a planning device, or by a planning transport.
+// Operations of a group whose other members do not exist: on a planning device, or on a planning
+// transport (parallel/transport/planning.h). They exchange nothing.
 #pragma once
 
 #include "core/context.h"
@@ -10,11 +11,11 @@
 
 namespace trident {
 
-inline bool is_alone(const Context& context, const Membership& group) {
+inline bool has_no_peers(const Context& context, const Membership& group) {
   return context.is_planning() || !group.endpoint->exchanges();
 }
 
-// Enters an operation into the context's trace.
+// Records an operation in the context's trace, if it has one.
 inline void trace(Context& context, const Membership& group, const Descriptor& d, Async async) {
   OperationTrace* const trace = context.trace();
   if (trace == nullptr) return;
@@ -27,12 +28,12 @@ inline void trace(Context& context, const Membership& group, const Descriptor& d
               .algorithm = static_cast<std::uint8_t>(d.algorithm),
               .root = d.root,
               .bytes_sent = bytes_sent(d, size, group.rank, group.more_collectives()),
-              .beside = async == Async::yes});
+              .asynchronous = async == Async::yes});
 }
 
-// Gives a tensor that others would have sent the values of small weights, or zeros where it holds
-// integers. Nothing on a planning device.
-inline void make_up(Context& context, const Tensor& tensor) {
+// Fills a tensor that other ranks would have sent with the values of small weights, or with zeros
+// where it holds integers or f64. Does nothing on a planning device.
+inline void fill_placeholder(Context& context, const Tensor& tensor) {
   if (context.is_planning() || !tensor || tensor.numel() == 0) return;
   const auto fill_normal = backend_of(context).fill_normal;
   const auto fill = backend_of(context).fill;

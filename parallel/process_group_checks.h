@@ -1,5 +1,5 @@
-// Checks of a group operation's arguments on the host, before anything is enqueued. Each throws a
-// RequestError that names the operation, the group and the argument.
+// Checks of a group operation's arguments on the host, before anything is enqueued. Each check
+// throws a RequestError that names the operation, the group and the argument.
 #pragma once
 
 #include <memory>
@@ -15,15 +15,15 @@ using GroupHandle = std::shared_ptr<ProcessGroup::Impl>;
 // "all_reduce on group 'tensor' (ranks 0,1)".
 std::string place(const GroupHandle& group, const char* operation);
 
-// The group, and the tensor, are defined.
+// The group, and the tensor, must be defined.
 void need(const GroupHandle& group, const char* operation);
 void need(const GroupHandle& group, const char* operation, const char* argument,
           const Tensor& tensor);
-// `whole` holds a part of `part`'s size for each member, of the same dtype.
+// `whole` must hold one part of `part`'s size for each member, in the same dtype.
 void need_parts(const GroupHandle& group, const char* operation, const char* whole_name,
                 const Tensor& whole, const char* part_name, const Tensor& part);
 void need_member(const GroupHandle& group, const char* operation, const char* argument, int rank);
-// The transport carries tensors of the context's device.
+// The transport must carry tensors of the context's device.
 void need_reach(const GroupHandle& group, const char* operation, Context& context);
 void need_support(const GroupHandle& group, const char* operation, ReduceOp op, DType dtype);
 

@@ -1,4 +1,5 @@
-// The collectives of ProcessGroup: checks, descriptor, and the work for the stream.
+// The collectives of ProcessGroup: they check the arguments, describe the operation and enqueue its
+// work.
 #include <fmt/format.h>
 
 #include <utility>
@@ -24,7 +25,7 @@ struct CollectiveWork final : Work::Impl {
   bool done() const override { return task->done(); }
 };
 
-// Holds the memory that the operation would work in.
+// Holds the staging memory that the operation would use.
 struct PlannedWork final : Work::Impl {
   explicit PlannedWork(Tensor tensor) : staging(std::move(tensor)) {}
   void wait(const Access&) override { staging = Tensor(); }
@@ -48,7 +49,7 @@ CollectiveCase case_of(const Membership& own, Context& context, const Descriptor
   const bool by_library = on_gpu && own.library != nullptr;
   return {.operation = d.operation,
           .algorithm = asked == Algorithm::automatic ? options.algorithm : asked,
-          .sharing = own.meeting == nullptr ? Sharing::nothing : own.meeting->sharing(),
+          .sharing = own.rendezvous == nullptr ? Sharing::nothing : own.rendezvous->sharing(),
           .on_gpu = on_gpu,
           .by_library = by_library && d.operation != Operation::barrier,
           .library_reduces = by_library && own.library->reduces(d.reduce_op),
@@ -64,8 +65,8 @@ CollectiveCase case_of(const Membership& own, Context& context, const Descriptor
           .reduce_op = d.reduce_op};
 }
 
-// Numbers the operation, chooses who carries it out and enqueues that. n: elements of the member's
-// own part. `asked`: for all_reduce.
+// Numbers the operation, chooses its implementation and enqueues that. `n`: elements of the
+// member's own part. `asked`: the requested algorithm, of all_reduce.
 Work issue(const GroupHandle& group, Context& context, Async async, Descriptor descriptor,
            std::int64_t n, const Tensor& input, const Tensor& output,
            Algorithm asked = Algorithm::direct) {
@@ -82,22 +83,23 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   if (const std::size_t bytes = staging_bytes(row, c); bytes > 0) {
     staging = context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
   }
-  if (is_alone(context, impl.membership)) {
+  if (has_no_peers(context, impl.membership)) {
     trace(context, impl.membership, descriptor, async);
-    // What is summed in place stays this rank's own part.
+    // A tensor that is summed in place keeps this rank's own part.
     const bool apart = output && (descriptor.operation == Operation::broadcast
                                       ? descriptor.root != impl.membership.rank
                                       : !input || output.numel() != input.numel());
-    if (apart) make_up(context, output);
+    if (apart) fill_placeholder(context, output);
     return Work(std::make_shared<PlannedWork>(staging));
   }
   need_reach(group, operation, context);
-  if (on_gpu) {  // hosts meet in a barrier
+  if (on_gpu) {  // the hosts carry out a barrier
     impl.prepare(context.device(),
                  !impl.membership.without_timeout || descriptor.operation != Operation::barrier);
   }
-  // The group is a bare pointer here: its own thread must not be the last to hold it.
-  const bool looks = async == Async::no;  // else the core is wanted beside it
+  // `run` holds the group as a raw pointer: the group's own thread must not hold the last
+  // reference.
+  const bool looks = async == Async::no;  // an asynchronous one leaves its core to other work
   auto run = [&impl, &context, descriptor, input, output, n, staging, looks,
               carry_out = row.run](const Access& access) {
     Exchange exchange(impl.membership, descriptor, collective_channel, looks,
@@ -130,7 +132,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   return Work(std::move(work));
 }
 
-// What a group of one rank does instead: output := input.
+// The operation of a group of one rank: output := input.
 Work copy_own(Context& context, const Tensor& input, const Tensor& output) {
   if (context.is_planning()) return Work();
   const auto copy_peer = backend_of(context).copy_peer;

@@ -25,7 +25,7 @@ struct Message {
     exchange.emplace(group->membership, descriptor, channel);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     void* at = TensorAddress::of(access, tensor);
-    std::optional<LoggedSpan> span;  // a receive is seen by who sends
+    std::optional<LoggedSpan> span;  // only the sender logs a message
     if (!receives) span.emplace(*exchange, peer);
     transfer =
         receives ? exchange->receive(peer, at, bytes, side) : exchange->send(peer, at, bytes, side);
@@ -44,9 +44,9 @@ struct Message {
     complete = true;
     if (error) std::rethrow_exception(error);
   }
-  // The buffer is free, or full.
+  // Whether the send buffer is free, or the receive buffer is filled.
   bool done() const {
-    const std::unique_lock lock(mutex, std::try_to_lock);  // taken: somebody is waiting
+    const std::unique_lock lock(mutex, std::try_to_lock);  // taken: another thread waits
     if (!lock.owns_lock()) return false;
     if (!complete && (transfer.request == nullptr || !transfer.request->test())) return false;
     return side == nullptr || side->moved == nullptr || side->moved->reached();
@@ -58,8 +58,8 @@ struct Message {
   int channel;
   Tensor tensor;
   std::optional<Exchange> exchange;
-  Exchange::Transfer transfer;      // goes before the tensor
-  std::shared_ptr<QueueSide> side;  // of a tensor on a GPU
+  Exchange::Transfer transfer;      // destroyed before the tensor
+  std::shared_ptr<QueueSide> side;  // for a tensor on a GPU
   bool complete = false;
   std::exception_ptr error;
 };
@@ -71,8 +71,8 @@ struct MessageWork final : Work::Impl {
   std::shared_ptr<Message> message;
 };
 
-// Of a tensor on a GPU, where the Work has been dropped: a send still arrives, a receive is
-// cancelled if nobody has sent.
+// A message of a GPU tensor whose Work has been dropped. A send still arrives; a receive is
+// cancelled if the peer has not sent.
 struct DroppedMessage final : Pending {
   explicit DroppedMessage(std::shared_ptr<Message> m) : message(std::move(m)) {}
   bool done() const override { return message->done(); }
@@ -81,7 +81,7 @@ struct DroppedMessage final : Pending {
       message->wait();
       message->side->moved->synchronize();
     } catch (...) {
-      // All ranks end, or the receiver has.
+      // The error ends all ranks, or the receiver has ended.
     }
   }
   std::shared_ptr<Message> message;
@@ -94,7 +94,7 @@ struct QueueMessageWork final : Work::Impl {
       if (waited || message->transfer.request == nullptr || message->done()) return;
       if (receives && !message->transfer.request->test()) return;
     } catch (const std::exception&) {
-      // The device has failed, which its next use tells.
+      // The device has failed, and its next use reports that.
     }
     context.keep(std::make_shared<DroppedMessage>(message));
   }
@@ -110,16 +110,17 @@ struct QueueMessageWork final : Work::Impl {
   bool waited = false;
 };
 
-// What the hosts of a message that a library carries tell each other. The sender's tells of it, so
-// that one that is late or another than expected is an error at the receiver's, whose answer says
-// that it has come to it: the library's kernels, which hold their GPUs until both run, then only
-// wait for a launch. The first answer of a link brings the key of its communicator.
+// The host messages that go with a message that a library carries. The sender's host announces it,
+// so that a late or unexpected message is an error at the receiver. The receiver's host answers
+// when it has reached the message. The library's kernels, which hold their GPUs until both run,
+// then wait only for a launch. The first answer of a link carries the key of its communicator.
 struct Handshake {
   Handshake(ProcessGroup::Impl& impl, const Descriptor& d, int peer, int channel, bool receives,
             bool first)
-      : news(impl.membership, d, first_message_channel + channel),
+      : announcements(impl.membership, d, first_message_channel + channel),
         answers(impl.membership, d, first_answer_channel + channel) {
-    told = receives ? news.receive(peer, nullptr, 0) : news.send(peer, nullptr, 0);
+    announced =
+        receives ? announcements.receive(peer, nullptr, 0) : announcements.send(peer, nullptr, 0);
     if (d.count == 0) return;
     CommunicatorLibrary& library = *impl.membership.library;
     if (first && receives) key = library.make_key();
@@ -128,9 +129,9 @@ struct Handshake {
                       : answers.receive(peer, key.data(), key.size());
   }
 
-  Exchange news, answers;
+  Exchange announcements, answers;
   std::vector<std::byte> key;
-  Exchange::Transfer told, answer;  // go before what they use
+  Exchange::Transfer announced, answer;  // destroyed before the objects they use
 };
 
 Work by_communicator(const GroupHandle& group, Context& context, const Descriptor& d,
@@ -143,30 +144,30 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
   const auto hosts = std::make_shared<Handshake>(impl, d, peer, channel, receives, first);
   const auto run = [&impl, &link, claim, hosts, device = &context.device(), tensor, peer,
                     receives](const Access& access) {
-    Exchange::Transfer& told = hosts->told;
-    // Until somebody waits for it, a receive needn't be able to end, and one that was dropped ends
-    // if nobody has sent.
+    Exchange::Transfer& announced = hosts->announced;
+    // A receive may stay pending until its Work is waited for. A receive whose Work was dropped
+    // ends if the peer has not sent.
     constexpr std::chrono::milliseconds look{20};
     while (receives && *claim == Claim::none) {
       Countdown countdown(look);
-      const Outcome outcome = told.request->wait(countdown);
+      const Outcome outcome = announced.request->wait(countdown);
       if (outcome == Outcome::complete || outcome == Outcome::mismatch) break;
       if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }
-    if (receives && *claim == Claim::dropped && !told.request->test()) {
-      told.request.reset();  // it must not take the next one's
+    if (receives && *claim == Claim::dropped && !announced.request->test()) {
+      announced.request.reset();  // it must not take the next message's announcement
       return;
     }
-    hosts->news.wait(told);
+    hosts->announcements.wait(announced);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     if (bytes == 0) return;
     hosts->answers.wait(hosts->answer);
     if (link.communicator == nullptr) {
-      // With the first message alone, which may have failed.
+      // Only the first message opens the communicator, and it may have failed.
       impl.membership.endpoint->check();
       if (hosts->key.empty()) {
         throw CommunicationError(
-            fmt::format("group '{}': a link that did not open", impl.membership.name));
+            fmt::format("group '{}': a link did not open", impl.membership.name));
       }
       link.communicator = impl.membership.library->open(
           hosts->key, impl.membership.name, 2, receives ? 1 : 0, *device, Carries::messages);
@@ -176,8 +177,8 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
     if (receives) {
       link.communicator->exchange(access, {}, one);
     } else {
-      const LoggedSpan span(hosts->news, peer);
-      hosts->news.count_sent(bytes);
+      const LoggedSpan span(hosts->announcements, peer);
+      hosts->announcements.count_sent(bytes);
       link.communicator->exchange(access, one, {});
     }
   };
@@ -197,9 +198,9 @@ Work message(const GroupHandle& group, Context& context, const Tensor& tensor, i
     throw RequestError(fmt::format("{}: channel {} is not one of 0 to {}", place(group, operation),
                                    channel, message_channels - 1));
   }
-  if (is_alone(context, group->membership)) {
+  if (has_no_peers(context, group->membership)) {
     if (receives) {
-      make_up(context, tensor);
+      fill_placeholder(context, tensor);
     } else {
       const Descriptor d{
           .count = tensor.numel(), .operation = Operation::message, .dtype = tensor.dtype()};

@@ -12,7 +12,7 @@ struct QueuedWork::State final : Pending {
       task->wait();
       finished->synchronize();
     } catch (...) {
-      // All ranks end.
+      // The error ends all ranks.
     }
   }
 
@@ -32,7 +32,7 @@ QueuedWork::~QueuedWork() {
   try {
     if (*claim_ == Claim::waited || state_->done()) return;
   } catch (const std::exception&) {
-    // The device has failed, which its next use tells.
+    // The device has failed, and its next use reports that.
   }
   *claim_ = Claim::dropped;
   context_.keep(state_);

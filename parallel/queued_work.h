@@ -1,5 +1,5 @@
-// Operations on tensors of a GPU that go on beside the context's queue: a thread gives them to a
-// queue of their own.
+// Asynchronous operations on GPU tensors. A thread enqueues them in a queue of their own, so that
+// they run concurrently with the context's queue.
 #pragma once
 
 #include <atomic>
@@ -11,13 +11,14 @@
 
 namespace trident {
 
-// Whether a Work has been waited for, or dropped: an operation that nobody claims may end early.
+// Whether a Work has been waited for or dropped. An operation whose Work was dropped may end early.
 enum class Claim { none, waited, dropped };
 
 class QueuedWork final : public Work::Impl {
  public:
   QueuedWork(Context& context, std::function<void(const Access&)> run);
-  ~QueuedWork() override;  // what is not waited for is kept by the context until it has run
+  // Without a wait, the context keeps the operation until it has run.
+  ~QueuedWork() override;
   void wait(const Access&) override;
   bool done() const override;
   std::shared_ptr<DeviceEvent> finished() const;
@@ -32,9 +33,9 @@ class QueuedWork final : public Work::Impl {
   std::shared_ptr<std::atomic<Claim>> claim_;
 };
 
-// In `queue`, from where the context's queue is now. `thread` takes its work in order; `run` puts
-// the operation into the queue, and what it holds stays until the operation has run. `fate` tells
-// it what becomes of the Work.
+// Runs an operation in `queue`, after the work that is in the context's queue now. `thread` takes
+// its work in order. `run` puts the operation into the queue; the objects that `run` holds stay
+// until the operation has run. `claim` reports to `run` whether the Work is waited for or dropped.
 std::shared_ptr<QueuedWork> run_async(
     Context& context, ProgressThread& thread, Stream& queue, std::function<void(const Access&)> run,
     std::shared_ptr<std::atomic<Claim>> claim = std::make_shared<std::atomic<Claim>>(Claim::none));

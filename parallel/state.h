@@ -1,8 +1,8 @@
-// What a rank needs to go on with a run, each part under a name: tensors with where their elements
-// lie, and numbers. Those who own it list it; saving, roll-back and dumping go along the list and
-// know nothing of its owners.
+// The state that a rank needs to resume a run: tensors, with the placement of their elements, and
+// numbers, each under a name. The owners of the state list it. Saving, roll-back and dumping go
+// along the list and know nothing of the owners.
 //
-// There are no generators in it: random numbers have keys, not order (core/rng.h).
+// It contains no random generators: random numbers have keys, not an order (core/rng.h).
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ namespace trident {
 class Parameter;
 
 enum class StateKind : std::uint8_t {
-  weight,     // what forward computes with; follows from the masters
-  master,     // fp32, what updates change; the weights themselves in fp32 training
-  optimizer,  // what an update rule keeps (engine/optimizer/optimizer.h)
+  weight,     // used by forward; derived from the masters
+  master,     // fp32, changed by updates; in fp32 training the weights themselves
+  optimizer,  // kept by an update rule (engine/optimizer/optimizer.h)
   stashed,    // older weights that micro-batches in flight use (parallel/zero/weight_stash.h)
   gradient,   // of the last step: reduced, before clipping, times its loss scale
 };
@@ -29,17 +29,17 @@ enum class StateKind : std::uint8_t {
 struct StateTensor {
   StateKind kind{};
   std::string name;  // "weight", "master", "gradient", or the update rule's own: "exp_avg"
-  const Parameter* parameter = nullptr;  // whose it is
-  Placement placement;                   // of the state: a row or column of a matrix has its own
+  const Parameter* parameter = nullptr;  // the owner of the state
+  Placement placement;  // of the state; a matrix's state by rows or columns has its own
   std::int64_t begin = 0;
   Tensor tensor;
-  Holder holder;  // which of the ranks that hold the same elements this is
+  Holder holder;  // this rank among the ranks that hold the same elements
 };
 
 struct StateNumber {
   std::string name;  // "optimizer.step"
   std::variant<std::int64_t*, double*> value;
-  double least = 0, most = 0x1p53;  // a file that says otherwise is no state of a run
+  double least = 0, most = 0x1p53;  // a restored value outside is an error
 };
 
 struct State {

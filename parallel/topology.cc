@@ -13,11 +13,11 @@ namespace {
 constexpr const char* world_name = "world";
 constexpr const char* embedding_name = "embedding";
 
-// The groups that carry something, with the names of their traffic.
+// The groups that carry traffic, with its names.
 struct Carrier {
   Group group;
   const char* name;
-  bool alone;  // there for a single rank, too
+  bool alone;  // made for a single rank, too
 };
 constexpr Carrier carriers[] = {{Group::tensor, "tensor", true},
                                 {Group::pipeline, "pipeline", true},

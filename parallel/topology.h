@@ -1,4 +1,5 @@
-// The process groups of one rank, named by what their ranks have in common.
+// The process groups of one rank, each named by the property that its ranks share. Every rank of
+// the world makes a topology of the same mesh, nodes and stage ends; that needs no communication.
 #pragma once
 
 #include <map>
@@ -14,56 +15,56 @@
 
 namespace trident {
 
-// A group whose traffic counts, by the name that metrics.jsonl gives it.
+// A group whose traffic is counted, under its name in metrics.jsonl.
 struct TrafficGroup {
   std::string name;
-  std::optional<Group> group;  // nothing: all ranks, or the holders of tied weights
-  ProcessGroup members;        // undefined where this rank is in none
+  std::optional<Group> group;  // empty: all ranks, or the holders of tied weights
+  ProcessGroup members;        // undefined where this rank is not a member
 };
 
-// The traffic of such a group, by that name; nothing where the group carries none, or the name is
-// of another one.
+// The traffic name of a group, and the group of a traffic name. Empty where the group carries no
+// traffic, or where the name belongs to another traffic group.
 std::optional<std::string> traffic_name(Group group);
 std::optional<Group> group_of_traffic(std::string_view name);
-// As what the traffic of a process group counts, by its name: that of duplicates of the world, such
-// as the check of a step has, as the world's.
+// The traffic name under which a process group is counted, by the group's name. A duplicate of the
+// world, such as the group of the step check, counts as the world.
 std::string_view traffic_of(std::string_view group_name);
-// Whether it is between operations of a layer, which wait for it.
+// Whether this traffic runs between operations of a layer, which wait for it.
 bool is_within_layers(std::string_view traffic);
-// All that there are in a mesh.
+// All traffic names of a mesh.
 std::vector<std::string> traffic_names(const Mesh&);
-// The place of `rank` among those that share this traffic with it.
+// The place of `rank` among the ranks that share this traffic with it.
 int place_of(const Mesh&, StageEnds, std::string_view traffic, int rank);
 
 struct Topology {
   Mesh mesh;
   StageEnds ends;
   ProcessGroup world;
-  std::map<Group, ProcessGroup> groups;  // those that carry something
+  std::map<Group, ProcessGroup> groups;  // the groups that carry traffic
   // The ranks of this pipeline that hold the first and the last stage, for tied weights. Undefined
-  // on others; one rank where it holds both.
+  // on other ranks; one rank where it holds both stages.
   ProcessGroup embedding;
-  ProcessGroup node;                  // ranks that share this rank's node
-  ProcessGroup across_nodes;          // ranks at this rank's place on their nodes
+  ProcessGroup node;                  // the ranks of this rank's node
+  ProcessGroup across_nodes;          // the ranks at this rank's place on their nodes
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
 
-  // This rank's, undefined where it carries nothing: batch, loss, and replicas where nobody holds
-  // the same shard.
+  // This rank's group. Undefined where the group carries no traffic: batch, loss, and replicas
+  // where no other rank holds the same shard.
   const ProcessGroup& of(Group group) const;
-  // Of groups that carry nothing of their own, too.
+  // Also for groups that carry no traffic of their own.
   int place(Group group) const { return mesh.place(world.rank(), group); }
   int size(Group group) const { return mesh.size(group); }
-  // Of those that hold this part and see the same samples.
+  // This rank among the ranks that hold this part and see the same samples.
   Holder holder(const Placement& placement) const {
     return placement.holder([this](Group group) { return place(group); },
                             [this](Group group) { return size(group); });
   }
 
-  // What is sent for the check of a step belongs to the first, the world.
+  // The first is the world, which also counts the traffic of the step check.
   std::vector<TrafficGroup> traffic_groups() const;
 };
 
-// The world ranks of `rank`'s such group.
+// The world ranks of the traffic group of this kind that contains `rank`.
 std::vector<int> ranks_of(const Topology&, const TrafficGroup&, int rank);
 
 // Throws RequestError if the mesh does not fill the world.

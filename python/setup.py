@@ -1,4 +1,4 @@
-"""The wheel has a program inside: it is of no one Python, but of systems from some C library on."""
+"""The wheel has a program inside, so it fits every Python, on systems whose C library is new enough."""
 
 import os
 import sys

@@ -19,9 +19,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double most_apart = 0.15;
-constexpr double hardly_by_load = 0.1;  // a share so low that the kept rate may be wrong
+constexpr double hardly_by_load = 0.1;  // below this share, the kept rate may be wrong
 constexpr std::uint64_t most_bytes = 1 << 20;
-constexpr double fastest = 1e21;  // FLOP/s of a machine; more is damage
+constexpr double fastest = 1e21;  // FLOP/s of a machine; a higher number is damage
 
 }  // namespace
 
@@ -67,8 +67,8 @@ std::string busy_text(const std::string& kind, const MeasuredRate& measured, dou
   const double share = measured.median / best;
   const bool wrong = share < hardly_by_load && !file.empty();
   return fmt::format(
-      "busy machine{}: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
-      "so {} of this run say little",
+      "busy machine{}: matrix products run at {} of its best known rate ({:.4g} GFLOP/s; {}{}), "
+      "so {} of this run are unreliable",
       wrong ? ", or a wrong rate kept" : "", percent_text(share, 0), best * 1e-9, kind,
       file.empty() ? "" : "; kept in " + printable(file), wrong ? "times or MFU" : "times");
 }
@@ -83,7 +83,7 @@ BestRates read_best_rates(const std::string& path) {
     for (const auto& [kind, rate] : document.items()) {
       if (rate.is_number()) raise(rates, kind, rate.get<double>());
     }
-  } catch (const std::exception&) {  // measured again
+  } catch (const std::exception&) {  // the rate is measured again
   }
   return rates;
 }
@@ -97,7 +97,7 @@ void keep_best_rates(const std::string& path, const BestRates& rates) noexcept {
     if (all == before) return;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
     write_file_atomic(path, json_text(Json(all), 1) + "\n");
-  } catch (const std::exception&) {  // a home that is read-only or full, say
+  } catch (const std::exception&) {  // for example, a home directory that is read-only or full
   }
 }
 

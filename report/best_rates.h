@@ -1,5 +1,5 @@
-// The best rate of products that is known of each kind of machine. MFU is a share of it: one
-// measurement at a run's start is by chance too low, as other load only ever slows one.
+// The best known rate of matrix products of each kind of machine, against which MFU is computed. A
+// single measurement at a run's start may be too low by chance, as other load only slows it down.
 #pragma once
 
 #include <map>
@@ -14,43 +14,44 @@ namespace trident {
 // FLOP/s by kind of machine (machine_kind()).
 using BestRates = std::map<std::string, double>;
 
-// "AMD EPYC 7B13, avx2, 2 threads, fp32": what a rate depends on. `instructions` and `threads` of a
-// CPU. `way`: how products of this type are done where there are several ways, "" where there
-// is one.
+// The properties on which a rate depends: "AMD EPYC 7B13, avx2, 2 threads, fp32". `instructions`
+// and `threads` are of a CPU. `way`: how products of this type are computed if there are several
+// ways, else "".
 struct MachineKind {
   std::string processor, instructions;  // a GPU has no instructions here
-  std::int64_t threads = 0;             // that work together; 0: a GPU
+  std::int64_t threads = 0;             // threads that work together; 0: a GPU
   std::string dtype, way = {};
 };
 std::string name_of(const MachineKind&);
 
-// Keeps the higher of both.
+// Keeps the higher rate of each kind.
 void raise(BestRates&, const std::string& kind, double rate);
 void raise(BestRates&, const BestRates& more);
 
-// The machines that work for a job, and how fast each kind is known to be. Its rate is that of all
-// of them together.
+// The machines that work for a job, and the best known rate of each kind. The rate of the job is
+// the sum over all its machines.
 struct JobRate {
-  std::map<std::string, double> machines;  // how many of each kind
+  std::map<std::string, double> machines;  // the number of machines of each kind
   BestRates best;
-  std::string busy = {};  // measurements disagree: a sentence for people, "" where they agree
+  std::string busy = {};  // a sentence for people if measurements disagree, else ""
 
-  double total() const;  // FLOP/s; 0 where one isn't known
-  // What has been reached can be reached: by a step that was faster than total(). False: it wasn't.
+  double total() const;  // FLOP/s; 0 if the rate of a machine is unknown
+  // Reports the rate of a step. If it is higher than total(), raises the best rates to it and
+  // returns true, because a rate that was reached is possible.
   bool reached(double rate);
 };
 
-// Where the median of what was measured at a start is more than 15% below the best that is known,
-// the machine is busy with something else, or slowed down: a sentence that says so, else "".
-// `file`: where the best one was read, "" where it wasn't; it may be of another machine, or
-// damaged.
+// If the median of the measurements at a start is more than 15% below the best known rate, the
+// machine is busy with other work, or slowed down: returns a sentence that says so, else "".
+// `file`: the file that held the best rate, "" if no file did. That file may be of another machine,
+// or damaged.
 std::string busy_text(const std::string& kind, const MeasuredRate&, double best,
                       const std::string& file = {});
 
-// The file in which they are kept from run to run. One that is missing or damaged holds none.
+// Reads the file that keeps the rates from run to run. A missing or damaged file holds no rates.
 BestRates read_best_rates(const std::string& path);
-// Adds them to what the file holds by now, for whoever comes next: the higher of both stays. Where
-// the file can't be written nothing is kept. "" is no file.
+// Adds the rates to the current contents of the file, for later runs. The higher rate of each kind
+// stays. If the file can't be written, nothing is kept. "" is no file.
 void keep_best_rates(const std::string& path, const BestRates&) noexcept;
 
 }  // namespace trident

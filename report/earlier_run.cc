@@ -22,7 +22,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// What lies between two fixed parts of a name, "" where it is another name.
+// The text between two fixed parts of a name; "" if the name doesn't match.
 std::string_view between(std::string_view name, std::string_view before, std::string_view after) {
   if (name.size() <= before.size() + after.size() || !name.starts_with(before) ||
       !name.ends_with(after)) {

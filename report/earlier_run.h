@@ -1,18 +1,19 @@
-// What an earlier run has left where its log files are replaced.
+// The files of an earlier run, in a directory where a new run writes its log files.
 #pragma once
 
 #include <string>
 
 namespace trident {
 
-// A file in `directory` that a run would replace, by the names that this program gives them; ""
-// where there is none.
+// The name of a file in `directory` that a run would replace, known by the names that this program
+// gives its files; "" if there is none.
 std::string file_of_a_run(const std::string& directory);
 
-// Removes the files of an earlier run in `directory` that the next one would not replace but that
-// are drawn or read along with its own: TensorBoard's events, timeline, trace, report and dumps of
-// gradients, by the names that this program gives them. Other files stay; so does everything where
-// no metrics.jsonl says that a run was here. Throws Error where one can't be removed.
+// Removes the files of an earlier run in `directory` that the next run would not replace but that
+// are drawn or read along with its own files: TensorBoard's events, timeline, trace, report and
+// gradient dumps, known by the names that this program gives them. Other files stay. All files stay
+// if there is no metrics.jsonl, which shows that a run was here. Throws Error if a file can't be
+// removed.
 void remove_earlier_run(const std::string& directory);
 
 }  // namespace trident

@@ -17,7 +17,7 @@ Json validation_json(const IterationMetrics& m) {
   return sets;
 }
 
-// JSON has no NaN; what is no number is one here.
+// JSON has no NaN, so a value that is not a number is NaN here.
 double number(const Json& value) {
   return value.is_number() ? value.get<double>() : NAN;
 }

@@ -32,14 +32,14 @@ void LogWriter::make_files() {
   files_ = std::make_unique<RunFiles>(config_, written_config_, ours_, after_, about_);
   const std::lock_guard lock(mutex_);
   if (failures_.erase(all_files) == 0) return;
-  messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");
+  messages_.push_back("logging resumes: files can be written to " + config_.logging.dir + " again");
 }
 
 void LogWriter::failed(const std::string& what, const std::string& why) {
   const std::lock_guard lock(mutex_);
   if (failures_[what]++ > 0 || (what != all_files && failures_.contains(all_files))) return;
-  messages_.push_back(fmt::format(
-      "LOGGING FAILED ({}): {}; training goes on without what can't be written", what, why));
+  messages_.push_back(
+      fmt::format("LOGGING FAILED ({}): {}; training continues without these files", what, why));
 }
 
 void LogWriter::post(const std::string& what, std::function<void(RunFiles&)> task) {

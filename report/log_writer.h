@@ -1,6 +1,6 @@
-// The files that world rank 0 writes about a run (report/run_files.h), written by a thread
-// of its own: a slow disk holds up no step, and a full one no training. What fails, making the
-// files included, is told once for each kind of file, and tried again with the next iteration.
+// Writes the files of world rank 0 about a run (report/run_files.h) on a separate thread: a slow
+// disk delays no step, and a full disk stops no training. Any failure, also to make the files, is
+// reported once for each kind of file, and the write is tried again with the next iteration.
 #pragma once
 
 #include <functional>
@@ -21,22 +21,22 @@ namespace trident {
 
 class LogWriter {
  public:
-  // Makes the files. RequestError as RunFiles; any other failure is told as below.
-  // `after`: the run goes on after this iteration, and so do its files.
+  // Makes the files. Throws RequestError as RunFiles does; any other failure is reported by
+  // take_messages(). `after`: the run resumes after this iteration, and its files are continued.
   explicit LogWriter(const Config&, const std::string& written = "",
                      std::optional<std::int64_t> after = {}, RunAbout about = {});
 
-  // These return at once.
+  // These functions return at once.
   void write(const IterationMetrics&);
-  void sync_metrics();  // lines that were written before
+  void sync_metrics();  // syncs the lines written before to the disk
   void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
   void write_report(const BestRates&);
-  // A file of the logs that somebody else could not write.
+  // Reports a log file that another component could not write.
   void failed(const std::string& what, const std::string& why);
 
-  // Waits until all is written. Paths of what was written.
+  // Waits until all files are written. Returns the paths of the written files.
   std::vector<std::string> finish();
-  // What has failed since the last call, each a line for people.
+  // The failures since the last call, each as a line for people.
   std::vector<std::string> take_messages();
 
  private:
@@ -47,9 +47,9 @@ class LogWriter {
   std::string written_config_;
   std::optional<std::int64_t> after_;
   RunAbout about_;
-  bool ours_ = false;                             // what lies there is this run's
-  std::unique_ptr<RunFiles> files_;               // null until they could be made
-  std::mutex mutex_;                              // guards what follows
+  bool ours_ = false;                             // existing files belong to this run
+  std::unique_ptr<RunFiles> files_;               // null until the files could be made
+  std::mutex mutex_;                              // guards the members below
   std::map<std::string, std::int64_t> failures_;  // writes that failed, by kind
   std::vector<std::string> messages_;
   BackgroundTasks tasks_{10'000};  // last: its tasks use all of the above

@@ -25,8 +25,8 @@ nlohmann::ordered_json parse_line(std::string_view text, const std::string& path
   return line;
 }
 
-// Calls visit(line, number, offset) for each whole line until it returns false; gives the offset
-// of the first line not visited, or of the rest that has no end.
+// Calls visit(line, number) for each complete line until it returns false. Returns the offset of
+// the first line not visited, or of the incomplete rest.
 template <class Visit>
 std::size_t each_line(std::string_view text, Visit visit) {
   std::size_t begin = 0;
@@ -40,8 +40,8 @@ std::size_t each_line(std::string_view text, Visit visit) {
 }
 
 struct Until {
-  std::size_t bytes = 0;              // of the lines up to an iteration
-  std::int64_t first = 1, lines = 0;  // of iterations
+  std::size_t bytes = 0;              // of the lines up to the iteration
+  std::int64_t first = 1, lines = 0;  // the first iteration, and the number of lines
 };
 
 Until lines_until(const std::string& path, std::int64_t iteration) {
@@ -63,7 +63,7 @@ std::string path_in(const std::string& directory) {
 
 MetricsFile MetricsFile::create(const std::string& directory, bool overwrite) {
   require_free(directory, overwrite);
-  // What a link leads to is somebody else's.
+  // A link is removed, because its target belongs to another user or program.
   std::error_code ignored;
   const std::filesystem::path path = path_in(directory);
   if (std::filesystem::is_symlink(path, ignored)) std::filesystem::remove(path, ignored);
@@ -89,7 +89,7 @@ MetricsFile MetricsFile::resume(const std::string& directory, std::int64_t itera
   std::error_code code;
   if (std::filesystem::exists(path, code)) {
     std::filesystem::resize_file(path, lines_until(path, iteration).bytes, code);
-    if (code) throw Error(fmt::format("{}: cutting it back failed: {}", path, code.message()));
+    if (code) throw Error(fmt::format("{}: truncating it failed: {}", path, code.message()));
   }
   return MetricsFile(path, false);
 }
@@ -98,7 +98,7 @@ std::int64_t MetricsFile::require_resumable(const std::string& directory, std::i
   const std::string path = path_in(directory);
   std::error_code code;
   const Until until = std::filesystem::exists(path, code) ? lines_until(path, iteration) : Until{};
-  const std::int64_t first = std::max<std::int64_t>(0, until.first);  // before 0 there are none
+  const std::int64_t first = std::max<std::int64_t>(0, until.first);  // none are below 0
   return std::max<std::int64_t>(0, iteration + 1 - first - until.lines);
 }
 
@@ -116,7 +116,7 @@ std::vector<nlohmann::ordered_json> read_metrics(const std::string& path, bool g
     return true;
   });
   if (end != text.size() && !growing) {
-    throw RequestError(fmt::format("{}:{}: the last line has no end", path, last + 1));
+    throw RequestError(fmt::format("{}:{}: the last line is incomplete", path, last + 1));
   }
   return lines;
 }

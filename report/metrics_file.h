@@ -1,6 +1,6 @@
 // metrics.jsonl: one JSON object a line, one line an iteration, keys in the order given. Doubles
-// are written in the fewest digits that read back exactly; JSON has no NaN or infinity, so those
-// are written as null.
+// are written in the fewest digits that read back exactly. JSON has no NaN or infinity; these are
+// written as null.
 #pragma once
 
 #include <cstdint>
@@ -16,20 +16,21 @@ class MetricsFile {
  public:
   static constexpr const char* kName = "metrics.jsonl";
 
-  // A new run in `directory`, which must exist. If it holds metrics.jsonl already: RequestError,
-  // unless `overwrite`, which empties the file.
+  // Creates the file of a new run in `directory`, which must exist. If metrics.jsonl exists
+  // already, throws RequestError or, with `overwrite`, empties it.
   static MetricsFile create(const std::string& directory, bool overwrite);
-  // The refusal alone.
+  // Throws the RequestError of create(), but changes no file.
   static void require_free(const std::string& directory, bool overwrite);
-  // A run that goes on after `iteration`: lines of later iterations, and a last line without its
-  // end, are cut off. The file may be missing. A damaged line before that is a RequestError.
+  // Opens the file of a run that resumes after `iteration`. Lines of later iterations, and an
+  // incomplete last line, are cut off. The file may be missing. A damaged line before that is a
+  // RequestError.
   static MetricsFile resume(const std::string& directory, std::int64_t iteration);
-  // The refusal alone. How many iterations up to that one have no line, from the first one that
-  // has.
+  // Throws the RequestError of resume(), but changes no file. Returns the number of iterations up
+  // to `iteration` that have no line, counted from the first iteration that has a line.
   static std::int64_t require_resumable(const std::string& directory, std::int64_t iteration);
 
-  // `line` is an object with an integer "iteration". On a failed write (full disk): Error, and the
-  // file ends with the last whole line.
+  // `line` is an object with an integer "iteration". If the write fails (full disk), throws Error,
+  // and the file ends with the last complete line.
   void append(const nlohmann::ordered_json& line);
   void sync() { file_.sync(); }
   const std::string& path() const { return file_.path(); }
@@ -39,9 +40,9 @@ class MetricsFile {
   AppendFile file_;
 };
 
-// All lines of a metrics.jsonl. RequestError, naming file and line, if one is no JSON object with
-// an integer "iteration", or the last one has no end; `growing`: such a one is still being written,
-// or was when the run was killed, and is left out.
+// All lines of a metrics.jsonl. Throws RequestError, with file and line, if a line is no JSON
+// object with an integer "iteration", or if the last line is incomplete. With `growing`, an
+// incomplete last line is left out: it is still being written, or it was when the run was killed.
 std::vector<nlohmann::ordered_json> read_metrics(const std::string& path, bool growing = false);
 
 }  // namespace trident

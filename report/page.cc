@@ -7,7 +7,8 @@
 namespace trident {
 namespace {
 
-// JSON inside a script element: nothing in it may end that. "<" is no part of JSON's own syntax.
+// Escapes JSON for a script element, so that no text in it can end the element. "<" is no part of
+// JSON's own syntax.
 std::string in_script(const std::string& json) {
   std::string safe;
   for (const char c : json) {

@@ -1,5 +1,5 @@
-// HTML pages that need no network: a style and a script out of the files in report/page,
-// and JSON that the script draws.
+// HTML pages that need no network. A page has a style and a script, made of the files in
+// report/page, and JSON that the script draws.
 #pragma once
 
 #include <string>
@@ -14,7 +14,8 @@ struct PageFiles {
 };
 extern const PageFiles report_page, sweep_page;
 
-// `body` is HTML, `title` text; `data` are JSON texts by the ids of the elements that hold them.
+// `body` is HTML, `title` is text. `data` are pairs: the id of an element, and the JSON text that
+// it holds.
 std::string html_page(const std::string& title, const PageFiles&, const std::string& body,
                       const std::vector<std::pair<std::string, std::string>>& data);
 

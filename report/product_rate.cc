@@ -14,7 +14,7 @@ std::vector<double> product_rates(Context& context, DType dtype, ProductShape sh
   const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
   const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
   const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
-  // Random, as equal values make a GPU faster.
+  // Random values, because equal values make a GPU faster.
   for (const Tensor& x : {a, b}) {
     fill_normal(context, {.x = x, .key = 1, .global_rows = x.dim(0), .global_columns = x.dim(1)});
   }
@@ -28,7 +28,7 @@ std::vector<double> product_rates(Context& context, DType dtype, ProductShape sh
     context.synchronize();
     return static_cast<double>(end.wall_ns - begin.wall_ns) * 1e-9;
   };
-  run();  // makes the primitive
+  run();  // creates the primitive
   std::vector<double> rates;
   for (double total = 0; rates.empty() || total < seconds;) {
     const double time = run();

@@ -1,4 +1,4 @@
-// This machine's own speed at matrix products: what MFU is measured against.
+// Measures this machine's speed at matrix products, against which MFU is computed.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,23 @@ struct ProductShape {
   bool operator==(const ProductShape&) const = default;
 };
 
-// FLOP/s of each of the runs of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads that take
-// about `seconds` together.
+// Runs c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads, for about `seconds` in all. Returns
+// the FLOP/s of each run.
 std::vector<double> product_rates(Context&, DType dtype, ProductShape shape, double seconds);
-// The fastest of them, since other load only ever slows one.
+// The rate of the fastest run, since other load only slows a run down.
 double product_rate(Context&, DType dtype, ProductShape shape, double seconds = 0.2);
 
-// One that shows the rate of the context's device: of a GPU a cube that takes milliseconds.
+// The product that shows the rate of the context's device. On a GPU it is a cube that takes
+// milliseconds.
 ProductShape usual_product(Context&, DType dtype);
 
-// What a start has measured of its machine.
+// The rates that a run's start has measured on its machine.
 struct MeasuredRate {
   double best = 0, median = 0;  // FLOP/s
 };
-// Of the usual product. `known`: the best rate that is known of this machine, 0 for none. Without
-// one it takes about a second, else a fifth of it, and up to three while what comes is by more than
-// a fiftieth faster than all before.
+// Measures the usual product. `known`: the best known rate of this machine, 0 for none. Without a
+// known rate this takes about a second, otherwise a fifth of a second. It takes up to three seconds
+// while results exceed all earlier ones by more than a fiftieth.
 MeasuredRate measure_rate(Context&, DType dtype, double known);
 
 }  // namespace trident

@@ -13,7 +13,7 @@ std::string fact_of(const RunStart& start, std::string_view name) {
   return "";
 }
 
-// What changes how fast iterations are, or their bits.
+// The changes that affect the speed of iterations or their bits.
 std::vector<Resumption::Change> changes_of(const RunStart& now, const RunStart& before) {
   std::vector<Resumption::Change> changes;
   for (const char* name : {"layout", "machine", "device", "threads", "version"}) {
@@ -26,7 +26,8 @@ std::vector<Resumption::Change> changes_of(const RunStart& now, const RunStart& 
 }  // namespace
 
 std::vector<Resumption> resumptions_of(const ReportedRun& run) {
-  // From the last start back: one that has kept no more than what a later one went back to is gone.
+  // From the last start back: a start is dropped if a later start resumed at or before its own
+  // first iteration.
   std::vector<const RunStart*> kept;
   for (auto start = run.about.starts.rbegin(); start != run.about.starts.rend(); ++start) {
     if (kept.empty() || start->after < kept.back()->after) kept.push_back(&*start);

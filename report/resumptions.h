@@ -1,4 +1,4 @@
-// Where a run was started again: what its curves mark.
+// The resumptions of a run, which its curves mark.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ struct Resumption {
   };
   std::int64_t after = 0;  // iterations that were kept
   double seconds = 0;      // since begin_of(run)
-  std::string layout;      // "" where it isn't known
+  std::string layout;      // "" if it isn't known
   std::vector<Change> changes;
 };
 
-// Those starts of run.json, after the first, whose iterations are still there: what a later start
-// has trained anew isn't. Changes are against the start that has trained what lies before.
+// The starts in run.json after the first one, if their iterations still exist: a later start may
+// have trained these iterations again. Changes are relative to the start that has trained the
+// iterations before.
 std::vector<Resumption> resumptions_of(const ReportedRun&);
 
-// When the run was first started, or its first iteration began; seconds since 1970. The run has
-// iterations.
+// The time of the first start of the run or, if unknown, the begin of its first iteration; seconds
+// since 1970. The run must have iterations.
 double begin_of(const ReportedRun&);
 
 }  // namespace trident

@@ -1,4 +1,4 @@
-// run.json: what is told of a run beside its config and its metrics, for its report.
+// run.json: facts about a run besides its config and its metrics, for its report.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trident {
 // How a run was started.
 struct RunStart {
   double time = 0;         // seconds since 1970
-  std::int64_t after = 0;  // iterations that there were before
+  std::int64_t after = 0;  // iterations before this start
   std::vector<std::pair<std::string, std::string>> facts =
       {};                                       // "command", "version", "machine", …
   std::map<std::string, double> machines = {};  // JobRate::machines
@@ -25,12 +25,12 @@ struct RunAbout {
   std::int64_t parameters = 0;
   std::map<std::string, std::int64_t> predicted_memory =
       {};                     // bytes of the largest rank, by category
-  std::string sample = {};    // text that the weights have made
-  BestRates best_rates = {};  // of the machines of all starts: what MFU is a share of
+  std::string sample = {};    // text that the weights have generated
+  BestRates best_rates = {};  // of the machines of all starts; MFU is computed against them
 };
 
 std::string about_text(const RunAbout&);
-// What a damaged text lacks keeps its default.
+// Keys that a damaged text lacks keep their default.
 RunAbout about_of(const std::string& text);
 
 }  // namespace trident

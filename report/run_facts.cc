@@ -43,7 +43,7 @@ std::string losses(double loss) {
                              : "not finite";
 }
 
-// The rows of the table of runs.
+// Collects the rows of the table of facts.
 class Facts {
  public:
   explicit Facts(const ReportedRun& run)
@@ -174,7 +174,7 @@ class Facts {
     }
   }
 
-  // And of what it is a share.
+  // The MFU, with the rate that it is a share of.
   std::string mfu(const RunSpeed& speed, const RunRates& rates) const {
     std::string text = percent_text(speed.mfu);
     const double rate = rates.of(history_.back().iteration);

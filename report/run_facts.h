@@ -1,4 +1,4 @@
-// What a run's report says in words: the table at its top.
+// The facts of a run in words: the table at the top of its report.
 #pragma once
 
 #include <cmath>
@@ -11,15 +11,15 @@
 
 namespace trident {
 
-// [name, text] pairs: what was trained and how, what came of it, when, how fast, on what.
+// [name, text] pairs: model, data and settings; results; times; speed; machine.
 nlohmann::ordered_json facts_of(const ReportedRun&);
 
 inline std::size_t pipeline_ranks(const std::vector<IterationMetrics>& history) {
   return history.empty() ? 0 : history.back().rank_bubble_ratio.size();
 }
 
-// The mean of an iteration, without the first, which still makes its buffers, and what isn't
-// finite. `weight`: by which each counts.
+// The mean over iterations, without the first iteration, which still makes its buffers, and without
+// values that are not finite. `weight`: the weight of each iteration.
 template <class Value, class Weight>
 std::optional<double> mean_of(const std::vector<IterationMetrics>& history, Value value,
                               Weight weight) {

@@ -27,7 +27,7 @@ MetricsFile create_metrics(const std::string& directory, bool overwrite,
 
 constexpr std::uint64_t most_about = 64 << 20;  // bytes
 
-// Markdown.
+// The text as a code block in Markdown.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : text) {
@@ -37,7 +37,8 @@ std::string as_code(const std::string& text) {
   return code;
 }
 
-// The config's numbers and words that say what is trained and how, as "optimizer.params.lr".
+// The numbers and words of the config that say what is trained and how, by names like
+// "optimizer.params.lr".
 std::map<std::string, TensorBoardWriter::Hyperparameter> hyperparameters(const Config& config) {
   const auto document = nlohmann::ordered_json::parse(config_to_json(config)).flatten();
   std::map<std::string, TensorBoardWriter::Hyperparameter> values;

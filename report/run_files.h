@@ -1,4 +1,4 @@
-// The files of a run, written by world rank 0 under logging.dir (docs/reports.md).
+// The files of a run under logging.dir, written by world rank 0 (docs/reports.md).
 #pragma once
 
 #include <memory>
@@ -17,24 +17,24 @@ namespace trident {
 
 class RunFiles {
  public:
-  // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
-  // `written`: LoadedConfig::written, "" where it is not known. `again`: an earlier attempt has
-  // failed, and what it has left may be overwritten. `after`: the run goes on after this iteration,
-  // so what its files hold of later ones goes, and the rest stays.
-  // `about`: of this start; those before it stay where the run goes on.
+  // Makes the directory. Throws RequestError if it holds metrics.jsonl that may not be overwritten.
+  // `written`: LoadedConfig::written, "" if it is not known. `again`: an earlier attempt has
+  // failed, and its files may be overwritten. `after`: the run resumes after this iteration.
+  // Contents of later iterations are removed from its files; the rest stays. `about`: facts about
+  // this start. The facts of earlier starts stay if the run resumes.
   explicit RunFiles(const Config&, const std::string& written = "", bool again = false,
                     std::optional<std::int64_t> after = {}, const RunAbout& about = {});
   void write(const IterationMetrics&);
   void sync_metrics() { metrics_.sync(); }
-  // Of an iteration, after those that were drawn before; as files of its own, too, by its number,
-  // unless that is 0.
+  // Adds the timelines of an iteration to the timelines drawn before. Unless `iteration` is 0, also
+  // writes them to separate files with its number in their names.
   void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
-  // report.html, of what the folder holds by then. `rates`: those that are known by then, for
-  // run.json.
+  // Writes report.html from the current contents of the folder. `rates`: the rates known by now,
+  // for run.json.
   void write_report(const BestRates& rates);
   const std::vector<std::string>& written() const { return written_; }
 
-  // What run.json of a folder says; the default where there is none.
+  // The contents of run.json in a folder; the default if there is none.
   static RunAbout about(const std::string& directory);
 
  private:
@@ -46,8 +46,8 @@ class RunFiles {
   std::vector<std::string> written_;
 };
 
-// Adds what is known only after the end of a run to its run.json, and draws its report anew: a text
-// that the weights have made ("": none), and rates of its machines.
+// Adds facts that are known only after the end of a run to its run.json, and draws its report
+// again: a text that the weights have generated ("": none), and rates of its machines.
 void add_to_report(const std::string& directory, const std::string& sample, const BestRates&);
 
 }  // namespace trident

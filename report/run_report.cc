@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 using History = std::vector<IterationMetrics>;
 
 constexpr std::size_t most_points = 4000;
-constexpr std::size_t most_marks = 1000;  // of what is not finite
+constexpr std::size_t most_marks = 1000;  // of values that are not finite
 
 // Seven digits are more than a picture shows.
 Json rounded(double value) {
@@ -35,9 +35,9 @@ Json rounded(double value) {
   return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
 }
 
-// A history in at most most_points equal stretches.
-struct Stretches {
-  explicit Stretches(const History& of) : history(of) {
+// A history in at most most_points equal intervals.
+struct Intervals {
+  explicit Intervals(const History& of) : history(of) {
     size = std::max<std::size_t>(1, (history.size() + most_points - 1) / most_points);
   }
   void each(const std::function<void(std::size_t, std::size_t)>& call) const {
@@ -51,28 +51,29 @@ struct Stretches {
 
 using Value = std::function<double(const IterationMetrics&)>;
 
-// By which iterations count in what is a rate: a stretch's tokens over its time.
+// The weight of an iteration in a rate: an interval's tokens over its time.
 double time_of(const IterationMetrics& m) {
   return m.iteration_time_ms > 0 && std::isfinite(m.iteration_time_ms) ? m.iteration_time_ms : 0;
 }
 
-// Means of each stretch, of more than one iteration their ranges, too, and what isn't finite.
+// The mean of each interval. For intervals of more than one iteration also their ranges, and in any
+// case the iterations with values that are not finite.
 Json curve(
-    const Stretches& stretches, const Value& value,
+    const Intervals& intervals, const Value& value,
     const Value& weight = [](const IterationMetrics&) { return 1.0; }) {
   Json mean = Json::array(), low = Json::array(), high = Json::array(), marks = Json::array();
-  stretches.each([&](std::size_t begin, std::size_t end) {
+  intervals.each([&](std::size_t begin, std::size_t end) {
     double sum = 0, weights = 0, plain = 0, least = INFINITY, most = -INFINITY;
     std::size_t finite = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      const double one = value(stretches.history[i]);
+      const double one = value(intervals.history[i]);
       if (!std::isfinite(one)) {
-        if (marks.size() < most_marks) marks.push_back(stretches.history[i].iteration);
+        if (marks.size() < most_marks) marks.push_back(intervals.history[i].iteration);
         continue;
       }
       plain += one;
-      sum += weight(stretches.history[i]) * one;
-      weights += weight(stretches.history[i]);
+      sum += weight(intervals.history[i]) * one;
+      weights += weight(intervals.history[i]);
       least = std::min(least, one);
       most = std::max(most, one);
       ++finite;
@@ -83,7 +84,7 @@ Json curve(
     high.push_back(finite > 0 ? rounded(most) : nullptr);
   });
   Json result{{"mean", mean}};
-  if (stretches.size > 1) {
+  if (intervals.size > 1) {
     result["low"] = low;
     result["high"] = high;
   }
@@ -91,10 +92,10 @@ Json curve(
   return result;
 }
 
-// Places along x: none where lines lack them.
-void add_places(Json& all, const char* name, const Stretches& stretches,
+// Positions along x. They are left out if lines lack them.
+void add_places(Json& all, const char* name, const Intervals& intervals,
                 const std::function<double(const IterationMetrics&)>& place) {
-  Json places = curve(stretches, place)["mean"];
+  Json places = curve(intervals, place)["mean"];
   const bool known = std::ranges::none_of(places, [](const Json& at) { return at.is_null(); });
   if (known) all[name] = std::move(places);
 }
@@ -102,25 +103,25 @@ void add_places(Json& all, const char* name, const Stretches& stretches,
 Json curves(const ReportedRun& run) {
   const History& history = run.history;
   const RunRates rates(run.about, history);
-  const Stretches stretches(history);
-  Json all{{"stretch", stretches.size}};
+  const Intervals intervals(history);
+  Json all{{"stretch", intervals.size}};
   using M = IterationMetrics;
-  add_places(all, "iteration", stretches,
+  add_places(all, "iteration", intervals,
              [](const M& m) { return static_cast<double>(m.iteration); });
-  add_places(all, "tokens", stretches, [](const M& m) {
+  add_places(all, "tokens", intervals, [](const M& m) {
     return m.consumed_tokens > 0 ? static_cast<double>(m.consumed_tokens) : NAN;
   });
   // A clock may be set back.
-  add_places(all, "seconds", stretches, [begin = begin_of(run), latest = 0.0](const M& m) mutable {
+  add_places(all, "seconds", intervals, [begin = begin_of(run), latest = 0.0](const M& m) mutable {
     latest = std::max(latest, m.wall_time - begin);
     return m.wall_time > 0 ? latest : NAN;
   });
-  const auto add = [&](const char* name, auto value) { all[name] = curve(stretches, value); };
+  const auto add = [&](const char* name, auto value) { all[name] = curve(intervals, value); };
   add("loss", [](const M& m) { return m.loss; });
   add("grad_norm", [](const M& m) { return m.grad_norm; });
   add("learning_rate", [](const M& m) { return m.learning_rate; });
   const auto add_rate = [&](const char* name, auto value) {
-    all[name] = curve(stretches, value, time_of);
+    all[name] = curve(intervals, value, time_of);
   };
   add_rate("tokens_per_second", [](const M& m) { return m.tokens_per_second; });
   add_rate("mfu", [&](const M& m) { return 100 * rates.mfu(m); });
@@ -131,7 +132,7 @@ Json curves(const ReportedRun& run) {
   add("batch_size", [](const M& m) { return static_cast<double>(m.batch_size); });
   Json parts = Json::object();
   for (const auto& [name, ms] : history.front().parts_ms) {
-    parts[name] = curve(stretches, [&name = name](const M& m) {
+    parts[name] = curve(intervals, [&name = name](const M& m) {
       const auto found = m.parts_ms.find(name);
       return found == m.parts_ms.end() ? NAN : found->second;
     })["mean"];
@@ -207,7 +208,7 @@ Json data_of(const ReportedRun& run) {
   return data;
 }
 
-// Text of a file of the run, "" where there is none.
+// The text of a file of the run; "" if there is no file.
 std::string optional_file(const std::string& path, std::uint64_t most) {
   std::error_code none;
   return std::filesystem::is_regular_file(path, none) ? read_file(path, most) : "";
@@ -256,7 +257,7 @@ ReportedRun read_run(const std::string& directory, const BestRates& known) {
 }
 
 std::string timeline_json(const Timeline& timeline) {
-  // Perhaps millions of events: written as text, not kept as values of a document.
+  // There may be millions of events, so they are written as text, not kept as values of a document.
   std::string text = fmt::format("{{\"title\":{},\"rows\":{},\"events\":[",
                                  json_text(Json(timeline.title)), json_text(Json(timeline.rows)));
   bool first = true;

@@ -49,7 +49,7 @@ RunRates::RunRates(const RunAbout& about, const std::vector<IterationMetrics>& h
     parts_.push_back({start.after, start.machines.empty() ? 0 : rate.total()});
   }
   if (parts_.empty()) parts_.emplace_back();
-  // Damaged files may have them in any order.
+  // Starts in a damaged file may have any order.
   std::ranges::stable_sort(parts_, {}, &Part::after);
   std::vector<double> reached(parts_.size()), written(parts_.size());
   for (const IterationMetrics& m : history) {

@@ -1,4 +1,4 @@
-// How fast a run was: what its summary, its report and a sweep tell alike.
+// The speed of a run, computed in one way for its summary, its report and a sweep.
 #pragma once
 
 #include <cstdint>
@@ -11,37 +11,38 @@
 
 namespace trident {
 
-// FLOP/s of all machines that worked at an iteration, 0: unknown.
+// The FLOP/s of all machines that worked at an iteration; 0: unknown.
 using RateOf = std::function<double(const IterationMetrics&)>;
 
-// Totals over iterations, but those without a time.
+// Totals over iterations. Iterations without a time don't count.
 struct RunSpeed {
-  std::int64_t iterations = 0;  // that count
+  std::int64_t iterations = 0;  // number of iterations that count
   bool without_first = false;
-  double seconds = 0;            // that they took
+  double seconds = 0;            // their time
   double tokens_per_second = 0;  // their tokens over that time
   double step_ms = 0;            // that time over their number: the mean
   double flops_per_second = 0;   // their FLOPs over that time
-  // Their FLOPs over what the machines could have done in that time, at most 1; 0: unknown.
+  // Their FLOPs over the FLOPs that the machines could have done in that time, at most 1; 0:
+  // unknown.
   double mfu = 0;
-  // Of that time: means that weigh each iteration by its time.
+  // Means in which each iteration counts by its time.
   double bubble_ratio = 0, bubble_ratio_wall = 0, bubble_predicted = 0;
 };
-// Of all of these.
+// Over all given iterations.
 RunSpeed total_of(std::span<const IterationMetrics>, const RateOf& = {});
-// Of a run: all but its first iteration, which still makes buffers and cached products, and counts
-// where there is no other.
+// Over a run without its first iteration, which still makes buffers and cached products. The first
+// iteration counts if there is no other.
 RunSpeed speed_of(const std::vector<IterationMetrics>&, const RateOf&);
 
-// The rates by which MFU is told of a run. Each iteration has that of the machines of its start;
-// for all of them the best that is known counts, also where it was found later, and what a step has
-// reached. Folders of earlier versions tell no rates: there it follows from the lines, and the
-// highest counts.
+// The rates against which the MFU of a run is computed. Each iteration has the rate of the machines
+// of its start. For each kind of machine the best known rate counts, even if it was found later; so
+// does a higher rate that a step has reached. Folders of earlier versions hold no rates. There the
+// rate follows from the lines of metrics.jsonl, and the highest rate counts.
 class RunRates {
  public:
   RunRates(const RunAbout&, const std::vector<IterationMetrics>&);
   double of(std::int64_t iteration) const;
-  // The share of an iteration; 0: unknown.
+  // The MFU of an iteration; 0: unknown.
   double mfu(const IterationMetrics&) const;
   RateOf function() const {
     return [this](const IterationMetrics& m) { return of(m.iteration); };

@@ -21,7 +21,7 @@ namespace {
 std::string head_of(const nlohmann::ordered_json& sweep) {
   const auto& model = sweep["model"];
   std::string text = fmt::format(
-      "<p>{} scaling: {}, {} not valid; {} of {} each, after {} that count not: means over all "
+      "<p>{} scaling: {}, {} not valid; {} of {} each, after {} of warm-up: means over all "
       "of them</p>\n<p class=\"dim\">{}, {} layers, hidden size {}, {} tokens a sequence, "
       "{}</p>\n",
       sweep["scaling"].get<std::string>(),
@@ -44,7 +44,7 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
   if (failed > 0)
     text += fmt::format("<p class=\"loud\">{} failed.</p>\n", counted(failed, "point"));
   if (sweep["base_line"].is_string()) {
-    text += fmt::format("<p class=\"dim\">efficiency is against {}</p>\n",
+    text += fmt::format("<p class=\"dim\">efficiency is relative to {}</p>\n",
                         escape_xml(sweep["base_line"].get<std::string>()));
   }
   if (!sweep["complete"].get<bool>()) {
@@ -53,7 +53,7 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
   return text;
 }
 
-// Points whose config is another point's once what has no effect there is left out.
+// Points whose config equals another point's after keys without effect are left out.
 std::string same_of(const nlohmann::ordered_json& same) {
   std::string rows;
   for (const auto& point : same) {
@@ -64,7 +64,7 @@ std::string same_of(const nlohmann::ordered_json& same) {
   return rows;
 }
 
-// By reason, the most frequent first.
+// The invalid points by reason, the most frequent reason first.
 std::string invalid_of(const nlohmann::ordered_json& invalid) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const auto& point : invalid) by_reason[point["reason"]].push_back(point["point"]);
@@ -98,7 +98,7 @@ std::string machine_of(const nlohmann::ordered_json& machine) {
   return table_of(rows);
 }
 
-// [{what, point, list}], the lists as runs have written them.
+// [{what, point, list}], the lists as the runs have written them.
 std::string timelines_of(const nlohmann::ordered_json& timelines) {
   std::vector<std::string> list;
   for (const auto& one : timelines) {

@@ -68,7 +68,7 @@ void append_cells(std::string& text, const std::vector<Action>& actions,
 }
 
 int Schedule::rank_of_stage(int stage) const {
-  // The looped placement is found at once, others by search.
+  // The looped placement is looked up directly; any other placement is searched.
   if (stage >= 0 && !placement.empty()) {
     const size_t rank = stage % placement.size();
     const size_t chunk = stage / placement.size();
@@ -102,7 +102,7 @@ std::string to_string(const LoweredAction& action) {
 
 int transfer_tag(const LoweredAction& action, int microbatches) {
   if (action.step == Step::compute) return -1;
-  // Counted by the receiving stage, so that both ends agree.
+  // The number is computed from the receiving stage, so that both ends agree.
   int receiver = action.stage;
   if (action.step == Step::send_forward) receiver += 1;
   if (action.step == Step::send_backward) receiver -= 1;

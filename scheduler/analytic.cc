@@ -10,7 +10,8 @@ AnalyticBubble both(double ratio) {
   return {ratio, ratio};
 }
 
-// The published zero-bubble formulas give a rank's idle time beside its work.
+// Converts an idle time to a ratio: the published zero-bubble formulas give the idle time of a rank
+// in addition to its work.
 double of_idle(const ScheduleRequest& r, const UniformTimes& times, double idle) {
   const double p = r.stages, m = r.microbatches;
   const double work = times.forward + times.backward_input + times.backward_weight;

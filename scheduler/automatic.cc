@@ -1,5 +1,5 @@
-// Searches for a schedule: tries every other synchronous kind and lists made greedily in time
-// order, makes the best of them shorter by local search, and keeps the one that ends first.
+// Searches for a schedule: it tries every other synchronous schedule and lists built greedily in
+// time order, shortens the best of them by local search, and keeps the shortest.
 #include "scheduler/automatic.h"
 
 #include <fmt/format.h>
@@ -22,11 +22,11 @@ namespace {
 
 struct Candidate {
   Schedule schedule;
-  // By the objective, then by the other of makespan and span, then memory.
+  // The objective, then the other of makespan and span, then memory.
   std::array<double, 3> score{};
 };
 
-// The best few by one objective.
+// The best few candidates by one objective.
 class Best {
  public:
   Best(Objective objective, std::size_t kept) : objective_(objective), kept_(kept) {}
@@ -37,7 +37,7 @@ class Best {
     const auto at = std::lower_bound(
         list_.begin(), list_.end(), score,
         [](const Candidate& candidate, const auto& value) { return candidate.score < value; });
-    if (at != list_.end() && at->score == score) return;  // the same, mostly
+    if (at != list_.end() && at->score == score) return;  // usually the same schedule
     if (at - list_.begin() >= std::ssize(list_) && list_.size() >= kept_) return;
     list_.insert(at, {schedule, score});
     if (list_.size() > kept_) list_.pop_back();
@@ -69,8 +69,8 @@ class Search {
     for (const SearchProblem& problem : problems_) offer_greedy(problem);
     if (bests_.front().list().empty()) {
       throw RequestError(fmt::format(
-          "auto finds no schedule of {} stages and {} micro-batches within the limit of those in "
-          "flight; the least found is {}",
+          "auto finds no schedule of {} stages and {} micro-batches within the limit on "
+          "micro-batches in flight; the smallest number found is {}",
           request_.stages, request_.microbatches, least_));
     }
     for (Best& best : bests_) improve(best);
@@ -88,7 +88,7 @@ class Search {
   }
 
  private:
-  static constexpr std::size_t kept = 3;  // that local search begins with
+  static constexpr std::size_t kept = 3;  // candidates that local search starts from
 
   Simulation times(const Schedule& schedule) const {
     const SearchProblem problem = SearchProblem::of(request_, {.stages = schedule.stages,
@@ -103,7 +103,7 @@ class Search {
     const std::vector<double> peaks = peak_in_flight(schedule, memory.kept_for_weights);
     const double peak = *std::max_element(peaks.begin(), peaks.end());
     least_ = std::min(least_, peak);
-    for (int rank = 0; rank < schedule.stages && !memory.any(); ++rank) {
+    for (int rank = 0; rank < schedule.stages && !memory.unlimited(); ++rank) {
       if (peaks[rank] > memory.of(rank) + 1e-9) return;
     }
     const Bubble bubble = times(schedule).bubble;
@@ -120,13 +120,13 @@ class Search {
                              .chunks = request_.chunks,
                              .registry = request_.registry}));
       } catch (const RequestError&) {
-        continue;  // not with these sizes
+        continue;  // the schedule can't run these sizes
       }
     }
   }
 
   void offer_greedy(const SearchProblem& problem) {
-    // A list takes some times as long as its simulation.
+    // Building a list costs about four times its simulation.
     const double cost = 4.0 * 3.0 * problem.empty.total_stages() * problem.empty.microbatches;
     Effort effort(request_.search_seconds, 0.4 / static_cast<double>(problems_.size()));
     bool first = true;
@@ -138,7 +138,7 @@ class Search {
   }
 
   void improve(Best& best) {
-    std::vector<Candidate> begun;  // offers change the list
+    std::vector<Candidate> begun;  // a copy: offer() changes the list
     begun.insert(begun.end(), best.list().begin(), best.list().end());
     double part = 0.6 / static_cast<double>(bests_.size());
     for (const Candidate& candidate : begun) {
@@ -159,7 +159,7 @@ class Search {
 
   const ScheduleRequest& request_;
   std::vector<SearchProblem> problems_;  // one for each placement
-  std::vector<Best> bests_;              // by makespan, by span
+  std::vector<Best> bests_;              // one by makespan, one by span
   double least_ = std::numeric_limits<double>::infinity();
 };
 

@@ -11,7 +11,7 @@ namespace trident {
 
 namespace {
 
-constexpr double second = 1e-9;  // of nanoseconds
+constexpr double second = 1e-9;  // seconds in a nanosecond
 
 void check_same(const Schedule& schedule, const std::vector<ExecutionTrace>& traces) {
   if (std::ssize(traces) != schedule.stages) {
@@ -29,11 +29,11 @@ void check_same(const Schedule& schedule, const std::vector<ExecutionTrace>& tra
   }
 }
 
-// Mean time of each stage's actions. A full backward counts as input gradient alone where the stage
-// splits none, so that the sum is right in either case.
+// The mean time of each stage's actions. For a stage without split backwards, a full backward
+// counts as input gradient only, so that the sum is right in either case.
 StageTimes mean_times(const Schedule& schedule, const std::vector<std::vector<double>>& durations) {
   const auto stages = static_cast<size_t>(schedule.total_stages());
-  std::vector<std::array<double, 4>> sum(stages), count(stages);  // by kind
+  std::vector<std::array<double, 4>> sum(stages), count(stages);  // [stage][kind]
   for (size_t rank = 0; rank < durations.size(); ++rank) {
     for (size_t i = 0; i < durations[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
@@ -59,7 +59,7 @@ StageTimes mean_times(const Schedule& schedule, const std::vector<std::vector<do
 
 MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<ExecutionTrace>& traces) {
   check_same(schedule, traces);
-  int64_t zero = INT64_MAX;  // kept apart, so that doubles stay exact
+  int64_t zero = INT64_MAX;  // subtracted as integers, so that doubles stay exact
   for (const auto& trace : traces) {
     if (!trace.events.empty()) zero = std::min(zero, trace.events.front().begin.wall_ns);
   }

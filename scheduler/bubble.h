@@ -1,4 +1,5 @@
-// The bubble of a run, from the traces of all ranks of one pipeline.
+// The bubble of a run, computed from the traces of all ranks of one pipeline. Pure functions; not
+// collective.
 #pragma once
 
 #include <vector>
@@ -8,22 +9,23 @@
 
 namespace trident {
 
-// Times in seconds.
+// Times are in seconds.
 struct MeasuredBubble {
-  // The executed list replayed with each action's CPU time as its duration and free transfers: what
-  // the run would idle with a core for every rank (metrics: bubble_ratio).
+  // The executed list replayed with each action's CPU time as its duration and free transfers. It
+  // is the bubble that the run would have with one core per rank (metrics: bubble_ratio).
   Bubble replayed;
-  // From the wall clock as it was (metrics: bubble_ratio_wall). Where rank threads outnumber cores,
+  // The bubble by wall clock (metrics: bubble_ratio_wall). Where rank threads outnumber cores,
   // waiting for a core counts as work here.
   Bubble wall;
-  // What the model says: the schedule simulated with free transfers and one time for each stage's
-  // F, B and W, the mean of their CPU times in this run (metrics: bubble_predicted).
+  // The bubble that the model predicts (metrics: bubble_predicted). It simulates the schedule with
+  // free transfers and one time for each stage's F, B and W: the mean of their CPU times in this
+  // run.
   Simulation predicted;
 };
 
-// `traces` are those of one iteration, [p], by pipeline rank. Their wall clocks have one zero: the
-// same clock, or on several nodes each rank's time since a common barrier. Error, with rank and
-// position, unless what ran is the schedule's list.
+// `traces` [p] are the traces of one iteration, by pipeline rank. Their wall clocks need a common
+// zero: one clock or, on several nodes, each rank's time since a common barrier. Throws Error, with
+// rank and position, if the executed actions differ from the schedule's list.
 MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<ExecutionTrace>& traces);
 
 }  // namespace trident

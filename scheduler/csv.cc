@@ -24,7 +24,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blank) - begin + 1);
 }
 
-// What `separator` separates, at least one part.
+// The parts of `text` between separators, at least one part.
 std::vector<std::string_view> parts(std::string_view text, char separator) {
   std::vector<std::string_view> list;
   for (size_t end = 0; end != std::string_view::npos; text.remove_prefix(end + 1)) {
@@ -35,7 +35,7 @@ std::vector<std::string_view> parts(std::string_view text, char separator) {
   return list;
 }
 
-// Takes a number off the front of `text`.
+// Parses a number at the front of `text` and removes it.
 std::optional<int> number(std::string_view& text) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -63,7 +63,7 @@ std::optional<Action> action_of(std::string_view text) {
   return std::nullopt;
 }
 
-// The actions of a cell; none of a malformed one.
+// The actions of a cell; empty for a malformed cell.
 std::vector<Action> actions_of(std::string_view cell) {
   if (cell.front() != '(') {
     const auto action = action_of(cell);
@@ -84,7 +84,7 @@ std::vector<Action> actions_of(std::string_view cell) {
 
 std::string shortened(std::string_view cell) {
   std::string text(cell.substr(0, 40));
-  // A terminal shall not obey what a file says.
+  // Control characters of the file must not reach a terminal.
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text + (cell.size() > 40 ? "..." : "");
@@ -109,7 +109,9 @@ std::string to_csv(const Schedule& schedule) {
 }
 
 Schedule from_csv(std::string_view text, const std::string& kind) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark, as Excel writes
+  if (text.starts_with("\xef\xbb\xbf"))
+    text.remove_prefix(3);  // the byte order mark that Excel
+                            // writes
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   Schedule schedule{kind, 0, 0, 0, {}, {}};
   std::vector<std::string> problems;

@@ -17,7 +17,7 @@ Schedule dualpipev(int stages, int microbatches) {
   Schedule schedule{"dualpipev", p, m, 2, v_placement(p), {}};
   for (int rank = 0; rank < p; ++rank) {
     VActions next(schedule.placement[rank], m);
-    const int after = p - rank - 1;  // ranks behind this one
+    const int after = p - rank - 1;  // ranks after this one
     for (int i = 0; i < 2 * after; ++i) next.add(Kind::forward, 0);
     for (int i = 0; i <= rank; ++i) {
       next.add(Kind::forward, 0);
@@ -29,7 +29,7 @@ Schedule dualpipev(int stages, int microbatches) {
       next.add(Kind::forward, 1);
     }
     for (int i = 0; i < m - 2 * p + rank + 1; ++i) {
-      if (i == 0 && rank == p - 1) {  // its backward's gradient is its own forward's
+      if (i == 0 && rank == p - 1) {  // DualPipeV doesn't overlap this pair
         next.add(Kind::forward, 0);
         next.add(Kind::backward, 1);
       } else {
@@ -41,7 +41,7 @@ Schedule dualpipev(int stages, int microbatches) {
       next.add(Kind::backward, 1);
       next.add_pair(1, 0);
     }
-    const int half = (rank + 1) / 2;  // from here on weight gradients are put off
+    const int half = (rank + 1) / 2;  // from here on backwards are split and W is delayed
     for (int i = 0; i <= rank; ++i) {
       const bool first_split = rank % 2 == 1 ? i >= half : i > half;
       next.add(first_split ? Kind::backward_input : Kind::backward, 1);

@@ -51,9 +51,9 @@ void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::siz
              StageRunner& runner, ExecutionTrace& trace) {
   if (begin == 0) {
     trace.events.clear();
-    trace.events.reserve(list.size());  // marks are written later: slots must not move
+    trace.events.reserve(list.size());  // marks are written later, so slots must not move
   }
-  std::size_t next = begin;  // compute after i
+  std::size_t next = begin;  // the compute after i
   for (std::size_t i = begin; i < end; ++i) {
     if (list[i].step == Step::compute) {
       next = std::max(next, i + 1);

@@ -1,6 +1,6 @@
-// One executor for every schedule: runs the lowered list of one rank, in order, on a StageRunner.
-// It touches no tensor and reads no clock; a runner that enqueues on a device stream is driven the
-// same way as one that computes at once.
+// The executor of every schedule: it runs the lowered list of one rank, in order, on a StageRunner.
+// It touches no tensor and reads no clock. It drives a runner that enqueues on a device stream the
+// same way as a runner that computes at once.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,10 @@
 
 namespace trident {
 
-// What a schedule knows of a rank's stages. Chunks count the stages this rank holds, in stage order
-// (Schedule::placement). The runner owns every buffer, and hands an activation or gradient over by
-// itself where both stages are on this rank (such transfers are in no list). Called by one thread.
+// The interface between a schedule and a rank's stages. Chunks number the stages of this rank in
+// stage order (Schedule::placement). The runner owns every buffer. Where two neighbouring stages
+// are on this rank, the runner passes the activation or gradient itself; no list contains this
+// transfer. One thread calls it.
 class StageRunner {
  public:
   virtual ~StageRunner() = default;
@@ -24,26 +25,29 @@ class StageRunner {
   virtual void backward_input(int chunk, int microbatch) = 0;
   virtual void backward_weight(int chunk, int microbatch) = 0;
 
-  // The activation that enters this chunk. A post returns at once; the wait ends when it is there.
+  // Receive the activation that enters this chunk. The post returns at once; the wait returns when
+  // the activation has arrived.
   virtual void post_receive_forward(int chunk, int microbatch) = 0;
   virtual void wait_receive_forward(int chunk, int microbatch) = 0;
-  // The activation that leaves this chunk. Must not wait for the peer: the lists rely on that.
+  // Sends the activation that leaves this chunk. It must not wait for the peer: the lists rely on
+  // that.
   virtual void send_forward(int chunk, int microbatch) = 0;
 
-  // The gradient of the activation that leaves (receive) and that enters (send) this chunk.
+  // Receive the gradient of the activation that leaves this chunk, and send the gradient of the
+  // activation that enters it.
   virtual void post_receive_backward(int chunk, int microbatch) = 0;
   virtual void wait_receive_backward(int chunk, int microbatch) = 0;
   virtual void send_backward(int chunk, int microbatch) = 0;
 
-  // Writes the moment at which everything enqueued so far is done. `slot` may be written later, by
-  // the stream, until the runner is synchronised; it stays valid as long as the trace.
+  // Records the time at which all work enqueued so far is done. The stream may write `slot` later,
+  // until the runner is synchronised. `slot` stays valid as long as the trace.
   virtual void mark(ClockReading& slot) = 0;
 
-  // Bytes that the rank holds now; -1: not known.
+  // The bytes that the rank holds now; -1 if unknown.
   virtual std::int64_t memory() const { return -1; }
 
-  // Before each compute: the compute of this list that follows it (be it in a later part), nullptr
-  // at the end. For what can be brought near meanwhile.
+  // Called before each compute, with the next compute of this list (which may be in a later part)
+  // or nullptr at the end. A runner can prefetch for it, for example its weights.
   virtual void before_compute(const LoweredAction* next) { static_cast<void>(next); }
 };
 
@@ -51,24 +55,25 @@ struct TracedAction {
   LoweredAction action;
   ClockReading begin;
   ClockReading end;
-  std::int64_t memory = -1;  // bytes that the rank holds after it; -1: not known
+  std::int64_t memory = -1;  // bytes that the rank holds after the action; -1 if unknown
 };
 
-// What one rank ran, in order. Plain data, so that ranks may exchange it as bytes.
+// The actions that one rank ran, in order. It is plain data, so that ranks may exchange it as
+// bytes.
 struct ExecutionTrace {
   std::vector<TracedAction> events;
 };
 
-// Runs `list` and records it: an action enters the trace when it begins, so after an exception of
-// the runner (passed on) the last event is the one that failed. Clears `trace` first. `trace` must
-// not be moved, copied or destroyed before the runner is synchronised.
+// Runs `list` and records it in `trace`, which it clears first. An action enters the trace when it
+// begins. If the runner throws, the exception propagates and the last event is the action that
+// failed. `trace` must not be moved, copied or destroyed before the runner is synchronised.
 void execute(const std::vector<LoweredAction>& list, StageRunner& runner, ExecutionTrace& trace);
-// Its actions [begin, end) only. From 0 on it clears `trace` and makes room for all of `list`; a
-// later part goes on where the one before it ended.
+// Runs the actions [begin, end) only. A call with begin = 0 clears `trace` and reserves space for
+// all of `list`; a later part continues where the previous part ended.
 void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::size_t end,
              StageRunner& runner, ExecutionTrace& trace);
 
-// The compute actions that ran, to be compared with Schedule::ranks.
+// The compute actions that ran, for comparison with Schedule::ranks.
 std::vector<Action> compute_actions(const ExecutionTrace& trace);
 
 }  // namespace trident

@@ -10,8 +10,7 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
-// Runs the pipeline in time order; each rank, when it is free, takes what the rule prefers among
-// what is there. Micro-batches of a stage go in order, in each of F, I and W.
+// The simulation behind greedy().
 class Greedy {
  public:
   Greedy(const SearchProblem& problem, const GreedyRule& rule)
@@ -32,7 +31,7 @@ class Greedy {
     }
   }
 
-  // None where the memory limit makes it stop.
+  // Nullopt where the memory limit stops the pipeline.
   std::optional<Schedule> run() {
     for (int rank = 0; rank < schedule_.stages; ++rank) wake(rank, 0.0);
     size_t left = 3 * stages_.size() * schedule_.microbatches;
@@ -40,7 +39,7 @@ class Greedy {
       const auto [time, rank] = events_.top();
       events_.pop();
       Rank& state = ranks_[rank];
-      if (time < state.free || time != state.wake) continue;  // a later call or an older one
+      if (time < state.free || time != state.wake) continue;  // superseded by another event
       state.wake = never;
       if (step(rank, time)) --left;
     }
@@ -52,11 +51,11 @@ class Greedy {
   struct Stage {
     int rank = 0;
     int forwards = 0, inputs = 0, weights = 0;  // done
-    std::vector<double> input, gradient;        // when each is there
+    std::vector<double> input, gradient;        // time at which each arrives
   };
   struct Rank {
     double free = 0.0, wake = never;
-    int forwards = 0, inputs = 0, weights = 0;  // done, of all its stages
+    int forwards = 0, inputs = 0, weights = 0;  // done, over all its stages
     double idle = 0.0;                          // since its first action
     bool last_was_forward = false;
   };
@@ -69,8 +68,8 @@ class Greedy {
     events_.emplace(time, rank);
   }
 
-  // The chunk whose next action of `kind` is there first, and when; by preference among those there
-  // at `now`.
+  // The stage whose next action of `kind` is ready first, and when. Among stages ready at `now`,
+  // the rule's preference decides.
   std::pair<int, double> next(int rank, Kind kind, double now) const {
     std::pair<int, double> best{-1, never};
     const auto& held = schedule_.placement[rank];
@@ -81,7 +80,7 @@ class Greedy {
       const Stage& s = stages_[stage];
       double there = never;
       if (kind == Kind::forward && s.forwards < schedule_.microbatches) {
-        if (!rule_.reserves || stage != held.front() || has_room(rank)) {
+        if (!rule_.reserves || stage != held.front() || has_memory(rank)) {
           there = s.input[s.forwards];
         }
       } else if (kind == Kind::backward_input && s.inputs < s.forwards) {
@@ -95,7 +94,7 @@ class Greedy {
     return best;
   }
 
-  bool has_room(int rank) const {
+  bool has_memory(int rank) const {
     const auto& held = schedule_.placement[rank];
     int finished = schedule_.microbatches;
     for (int stage : held) finished = std::min(finished, stages_[stage].weights);
@@ -103,7 +102,7 @@ class Greedy {
            problem_.room[rank];
   }
 
-  // Takes one action, or waits for the next input.
+  // Runs one action, or sleeps until the next input.
   bool step(int rank, double now) {
     Rank& state = ranks_[rank];
     auto forward = next(rank, Kind::forward, now);
@@ -111,7 +110,7 @@ class Greedy {
     const auto weight = next(rank, Kind::backward_weight, now);
     const bool full =
         problem_.held(state.forwards + 1, state.inputs, state.weights) > problem_.room[rank];
-    const bool waiting = forward.second <= now;  // for room
+    const bool waiting = forward.second <= now;  // for memory
     if (full || state.forwards - state.inputs >= rule_.most_ahead[rank]) forward = {-1, never};
     const bool forward_first =
         rule_.first == GreedyRule::First::forward ||
@@ -185,15 +184,16 @@ class Greedy {
       events_;
 };
 
-// How many forwards keep each rank busy until its first gradient comes, [p], if those of the ranks
-// after it come as soon. `early`: rather one too few than one that makes it late.
+// The number of forwards [p] that keep each rank busy until its first gradient arrives, if the
+// later ranks return theirs without delay. `early`: rather one forward too few than a late
+// gradient.
 std::vector<double> filling_warm_up(const SearchProblem& problem, bool early) {
   const StageTimes& times = problem.times;
   const int p = problem.empty.stages;
   std::vector<double> most(p);
-  double begin = 0.0;  // of the rank's first forward
+  double begin = 0.0;  // start of the rank's first forward
   for (int rank = 0; rank + 1 < p; ++rank) begin += times.forward[rank] + problem.transfer;
-  double gradient = begin + times.forward[p - 1];  // when its input gradient can begin
+  double gradient = begin + times.forward[p - 1];  // earliest start of its input gradient
   for (int rank = p - 1; rank >= 0; --rank) {
     int count = 1;
     double end = begin + times.forward[rank];
@@ -209,7 +209,7 @@ std::vector<double> filling_warm_up(const SearchProblem& problem, bool early) {
   return most;
 }
 
-// The most micro-batches ahead of each rank, several ways.
+// Several choices of GreedyRule::most_ahead.
 std::vector<std::vector<double>> leads(const SearchProblem& problem) {
   const int p = problem.empty.stages, v = problem.empty.chunks;
   std::vector<std::vector<double>> all;
@@ -236,7 +236,7 @@ std::vector<std::vector<double>> leads(const SearchProblem& problem) {
 
 std::vector<GreedyRule> greedy_rules(const SearchProblem& problem) {
   using First = GreedyRule::First;
-  double work = 0.0;  // of a rank and micro-batch, the mean
+  double work = 0.0;  // mean work of a rank for one micro-batch
   for (std::size_t stage = 0; stage < problem.times.forward.size(); ++stage) {
     work += problem.times.forward[stage] + problem.times.backward_input[stage] +
             problem.times.backward_weight[stage];

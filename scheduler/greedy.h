@@ -1,4 +1,5 @@
-// Lists made in time order by a rule.
+// Greedy list scheduling: builds schedules in time order by a rule. Pure functions; automatic()
+// uses them.
 #pragma once
 
 #include <limits>
@@ -9,26 +10,27 @@
 
 namespace trident {
 
-// What a rank does when it may choose.
+// The preferences of a rank among the actions that it could run.
 struct GreedyRule {
   enum class First : std::uint8_t { backward, forward, alternate } first = First::backward;
-  // A weight gradient that would delay the next input is taken where the rank would else have been
-  // idle for longer than this since it began (as in Qi et al. 2023, section 3.1). 0: always.
+  // Limits the idle time of a rank (as in Qi et al. 2023, section 3.1). The rank runs a weight
+  // gradient that would delay its next input only if waiting would raise its idle time since its
+  // first action above this limit. 0: always.
   double idle_budget = 0.0;
-  // Most chunks that each rank has forward and not yet backward, [p].
+  // For each rank [p], the largest number of chunk forwards that may be ahead of their backwards.
   std::vector<double> most_ahead;
-  // A micro-batch begins only where its rank has room for all its chunks.
+  // A micro-batch begins only where its rank has memory for all its chunks.
   bool reserves = false;
-  bool late_chunks_forward = false;  // of two chunks that could run, the later one
+  bool late_chunks_forward = false;  // prefer the later of two ready chunks
   bool late_chunks_backward = false;
 };
 
-// The rules to try, those that do well mostly first.
+// The rules to try. The rules that usually do well come first.
 std::vector<GreedyRule> greedy_rules(const SearchProblem&);
 
-// Runs the pipeline in time order; each rank, when it is free, takes what the rule prefers among
-// what is there. Micro-batches of a stage go in order, in each of F, I and W. Nothing where the
-// memory makes it stop.
+// Simulates the pipeline in time order. Each free rank runs the ready action that the rule prefers.
+// The micro-batches of a stage go in order, in each of F, I and W. Returns nullopt where the memory
+// limit stops the pipeline.
 std::optional<Schedule> greedy(const SearchProblem&, const GreedyRule&);
 
 }  // namespace trident

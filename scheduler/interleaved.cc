@@ -28,7 +28,7 @@ std::vector<ChunkMicrobatch> chunk_order(int m, int v, int g) {
   return order;
 }
 
-// The group size by the rule alone; 0 where m can't be cut.
+// The default group size; 0 where m can't be divided into groups.
 int default_group_size(int p, int m) {
   if (m % p == 0) return p;
   const int groups = std::max(1, m / p);
@@ -67,7 +67,7 @@ int interleaved_group_size(const std::string& kind, int stages, int microbatches
   const int p = stages, m = microbatches, g = group_size;
   if (g == 0) {
     if (const int rule = default_group_size(p, m)) return rule;
-    int below = m - 1, above = m + 1;  // both loops end: multiples of p can always be cut
+    int below = m - 1, above = m + 1;  // both loops end: multiples of p always have a group size
     while (default_group_size(p, below) == 0) --below;
     while (default_group_size(p, above) == 0) ++above;
     throw RequestError(

@@ -17,7 +17,8 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
   }
   const int p = schedule.stages, m = schedule.microbatches;
   tail_ = (p - 1 + m - 1) / m;
-  // So many iterations before that what is in flight, and what has come since, is as in any later.
+  // After this number of iterations the actions in flight, and the backwards since, no longer
+  // change.
   before_ = std::min<std::int64_t>(begun, (p + m - 1) / m + 1);
   iterations += before_;
   const auto count = static_cast<int>(std::min<std::int64_t>(iterations, 3 + tail_));
@@ -30,7 +31,7 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
   }
   for (int rank = 0; rank < p; ++rank) {
     int at = 0;
-    bool ends = false;  // only what the last backward sends is left
+    bool ends = false;  // the iteration ends once the last backward's sends are listed
     for (LoweredAction action : lower_rank(run, rank)) {
       if (ends && !is_send(action.step)) {
         ++at;
@@ -73,7 +74,8 @@ const IterationLists::Iteration& IterationLists::counted(std::int64_t k) const {
   if (all == 1) return distinct_.front();
   const auto count = static_cast<std::int64_t>(distinct_.size());
   if (count == all) return distinct_[k];
-  // The last of those alike is the one before the tail: it posts what the tail begins with.
+  // The iteration before the tail is the last of the equal ones: it posts the tail's first
+  // receives.
   const std::int64_t left = all - 1 - k;
   return distinct_[k == 0 ? 0 : left <= tail_ ? count - 1 - left : 1];
 }

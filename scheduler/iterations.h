@@ -1,4 +1,5 @@
-// What each rank runs in each iteration of a run.
+// The lowered lists of each rank for each iteration of a run. Immutable after construction, so the
+// rank threads of a process may share it.
 #pragma once
 
 #include <cstdint>
@@ -8,48 +9,51 @@
 
 namespace trident {
 
-// A synchronous schedule runs the same lists in every iteration. An asynchronous one is never
-// flushed: its run is one long list of all micro-batches, of which an iteration is, on each rank,
-// the part that ends with the backward of its last micro-batch. So at the end of an iteration every
-// stage has had the same updates, while ranks have run up to p-1 forwards of later micro-batches.
+// A synchronous schedule runs the same lists in every iteration. An asynchronous schedule is never
+// flushed: its run is one long list of all micro-batches. On each rank an iteration is the part of
+// this list that ends with the backward of the iteration's last micro-batch. So at the end of an
+// iteration every stage has had the same updates, while ranks have run up to p-1 forwards of later
+// micro-batches.
 class IterationLists {
  public:
   struct Iteration {
-    // Micro-batches counted from the iteration's first; those from m on belong to later ones. What
-    // an earlier iteration did is not in the list.
+    // Micro-batches count from the iteration's first; numbers from m on belong to later iterations.
+    // The list does not repeat actions that an earlier iteration ran.
     Schedule schedule;
     std::vector<std::vector<LoweredAction>> lists;  // [p]
   };
 
-  // What a rank has done of later micro-batches when an iteration ends: forwards, and what they
-  // send and receive.
+  // The actions of later micro-batches that a rank has run when an iteration ends: forwards, and
+  // their sends and receives.
   struct InFlight {
-    std::vector<LoweredAction> actions;  // micro-batches counted from the next iteration's first
-    // For each forward of these, in their order: backwards that the rank has run since.
+    std::vector<LoweredAction> actions;  // micro-batches count from the next iteration's first
+    // For each forward in `actions`, in order: the backwards that the rank has run since.
     std::vector<std::int64_t> backwards_since;
     bool operator==(const InFlight&) const = default;
   };
 
-  // `schedule`: one iteration's, valid; of a run of `iterations` >= 1. A run that goes on with what
-  // is in flight after `begun` iterations of it has filled its pipeline then.
+  // `schedule` is the valid schedule of one iteration; the run has `iterations` >= 1. For a run
+  // that resumes with micro-batches in flight, `begun` is the number of iterations since its
+  // pipeline was empty.
   IterationLists(const Schedule& schedule, std::int64_t iterations, std::int64_t begun = 0);
-  // Of a synchronous schedule one, which all others are like.
+  // The number of iterations. It is 1 for a synchronous schedule: its iterations are all alike.
   std::int64_t count() const { return iterations_; }
-  // Iteration k, from 0, below count().
+  // Iteration k, 0 <= k < count().
   const Iteration& of(std::int64_t k) const;
-  // What rank has in flight where the run goes on; nothing where the pipeline is empty.
+  // The actions in flight on `rank` where the run resumes; empty if the pipeline is empty.
   const InFlight& in_flight(int rank) const { return in_flight_[static_cast<std::size_t>(rank)]; }
   const std::vector<InFlight>& in_flight() const { return in_flight_; }  // of all ranks
 
  private:
-  const Iteration& counted(std::int64_t k) const;  // from the one that has filled the pipeline
+  const Iteration& counted(std::int64_t k) const;  // k from the iteration that filled the pipeline
   void find_in_flight(const Schedule&);
 
-  // All that are counted, and those before the first.
+  // The iterations of this run, and the iterations counted before its first.
   std::int64_t iterations_, before_ = 0;
   std::int64_t tail_ = 0;            // iterations at the end in which forwards run out
   std::vector<InFlight> in_flight_;  // [p]
-  std::vector<Iteration> distinct_;  // the first, two alike, and the tail; all of a shorter run
+  std::vector<Iteration> distinct_;  // the first, two of the equal ones, and the tail; all of a
+                                     // short run
 };
 
 }  // namespace trident

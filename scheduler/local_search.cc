@@ -29,11 +29,11 @@ class ListTimer {
 
   struct Cost {
     double objective = 0.0, secondary = 0.0;
-    // The objective alone has plateaus as wide as the number of ranks that reach it.
+    // The objective alone has plateaus: it is equal for all ranks that reach the maximum.
     double total() const { return objective + 0.01 * secondary; }
   };
 
-  // False where the lists wait for each other.
+  // False if the lists deadlock.
   bool run(const std::vector<std::vector<Action>>& ranks, Objective objective, Cost& cost) {
     const int p = static_cast<int>(ranks.size());
     std::fill(end_.begin(), end_.end(), -1.0);
@@ -105,19 +105,19 @@ class ListTimer {
 
   const SearchProblem& problem_;
   int microbatches_, stages_;
-  std::vector<double> end_;  // by cell; -1: not yet
+  std::vector<double> end_;  // by cell; -1 if not run yet
   std::vector<int> rank_of_;
   std::vector<std::size_t> position_;
   std::vector<double> begin_, finish_;
-  std::vector<int> waiter_;  // by cell
+  std::vector<int> waiter_;  // the rank waiting for each cell, or -1
   std::vector<int> ready_;
   int longest_ = 0;
 };
 
-// Whether `moved` may trade places with `passed`, its neighbour before (`earlier`) or after it.
+// Whether `moved` may swap with `passed`, its neighbour before (`earlier`) or after it.
 bool may_pass(const Action& moved, const Action& passed, bool earlier) {
   if (moved.stage != passed.stage) {
-    // A rank's own stages wait for each other too; what that breaks the timer finds.
+    // Stages of one rank depend on each other too; the timer finds the lists that this breaks.
     return true;
   }
   if (moved.kind == passed.kind) return false;
@@ -127,7 +127,7 @@ bool may_pass(const Action& moved, const Action& passed, bool earlier) {
   const auto order = [](Kind kind) {
     return kind == Kind::forward ? 0 : kind == Kind::backward_input ? 1 : 2;
   };
-  return order(first.kind) > order(second.kind);  // never so in a valid list
+  return order(first.kind) > order(second.kind);  // false for a valid list
 }
 
 bool fits(const SearchProblem& problem, std::span<const Action> actions, double room) {
@@ -161,7 +161,7 @@ Schedule local_search(const SearchProblem& problem, Schedule begun, Objective ob
   if (!timer.run(lists, objective, cost)) return begun;
   best_cost = cost;
   auto best = lists;
-  double actions = 50.0;  // what a move costs besides
+  double actions = 50.0;  // the cost of a move, with its fixed part
   for (const auto& list : lists) actions += static_cast<double>(list.size());
 
   std::mt19937_64 random(20240110);
@@ -169,7 +169,7 @@ Schedule local_search(const SearchProblem& problem, Schedule begun, Objective ob
   int longest = timer.longest();
   for (std::size_t move = 0; best_cost.objective > bound * (1 + 1e-9) && effort.spend(actions);
        ++move) {
-    // Mostly on the rank that takes longest.
+    // Half of the moves are on the rank that takes longest.
     const int rank = random() % 2 == 0 ? longest : static_cast<int>(random() % lists.size());
     auto& list = lists[rank];
     const auto from = static_cast<std::ptrdiff_t>(random() % list.size());

@@ -24,10 +24,10 @@ class Lowering {
         chunk_of_[schedule.placement[holder][chunk]] = chunk;
       }
     }
-    taker_.resize(2 * static_cast<size_t>(schedule.chunks) * schedule.microbatches);
+    consumer_.resize(2 * static_cast<size_t>(schedule.chunks) * schedule.microbatches);
     for (const Action& action : schedule.ranks[rank]) {
       if (action.kind == Kind::backward_weight) continue;
-      taker_[cell(action.stage, action.microbatch, action.kind)] = action;
+      consumer_[cell(action.stage, action.microbatch, action.kind)] = action;
     }
   }
 
@@ -54,16 +54,16 @@ class Lowering {
   }
 
  private:
-  // What arrives at one rank, by link (sender and direction), in the order in which it is sent.
+  // The messages that arrive at one rank, by link (sender and direction), in the order of sending.
   class Incoming {
    public:
     void add(const LoweredAction& post) { links_[link(post)].posts.push_back(post); }
-    // Posts everything that its link brings up to this one and that is not posted yet.
+    // Posts the receives of the link up to `wanted`, except those posted already.
     void post(const LoweredAction& wanted, std::vector<LoweredAction>& list) {
       Link& from = links_[link(wanted)];
       const auto begin = from.posts.begin();
       const auto at = std::find(begin + from.posted, from.posts.end(), wanted);
-      if (at == from.posts.end()) return;  // posted before another one
+      if (at == from.posts.end()) return;  // posted together with a later message
       list.insert(list.end(), begin + from.posted, at + 1);
       from.posted = at + 1 - begin;
     }
@@ -90,14 +90,14 @@ class Lowering {
         const auto sent = send(action);
         if (!sent || sent->peer != rank_) continue;
         const int stage = action.stage + (action.kind == Kind::forward ? 1 : -1);
-        // The action that takes it, as far as a receive says what it is for.
-        incoming.add(*receive(taker_[cell(stage, action.microbatch, action.kind)], true));
+        // The action that consumes the message; a receive is labelled with its consumer.
+        incoming.add(*receive(consumer_[cell(stage, action.microbatch, action.kind)], true));
       }
     }
     return incoming;
   }
 
-  // `stage` is one of this rank's.
+  // `stage` is on this rank.
   size_t cell(int stage, int microbatch, Kind kind) const {
     return 2 * (static_cast<size_t>(chunk_of_[stage]) * schedule_.microbatches + microbatch) +
            (kind == Kind::forward ? 0 : 1);
@@ -113,7 +113,7 @@ class Lowering {
             step == Step::compute && action.fused};
   }
 
-  // The other stage's rank, unless there is no such stage or it is on this rank.
+  // The rank of stage `other`; nullopt if there is no such stage or this rank holds it.
   std::optional<int> peer(int stage, int other) const {
     if (other < 0 || other >= schedule_.total_stages()) return std::nullopt;
     if (rank_of_[other] == rank_of_[stage]) return std::nullopt;
@@ -143,7 +143,8 @@ class Lowering {
   const Schedule& schedule_;
   int rank_, ahead_;
   std::vector<int> rank_of_, chunk_of_;  // by stage
-  std::vector<Action> taker_;            // [chunk][micro-batch][F, B or I]
+  std::vector<Action> consumer_;         // the consumer of each message, [chunk][micro-batch][F, B
+                                         // or I]
 };
 
 }  // namespace

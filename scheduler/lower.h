@@ -1,4 +1,4 @@
-// Adds the transfers to a schedule's compute actions: a pure function that returns data.
+// Adds the transfers to a schedule's compute actions. Pure functions that return data.
 #pragma once
 
 #include <vector>
@@ -7,21 +7,23 @@
 
 namespace trident {
 
-// The lowered list of every rank. Each compute that needs an activation or a gradient of another
-// rank has a wait just before it; its receive is posted `receive_ahead` compute actions earlier
-// (before the waits of that action), so that the transfer overlaps with compute. What a compute
-// makes for another rank is sent right after it. Two stages on one rank exchange nothing. A fused
-// pair is one compute here: the waits of both, both, the sends of both.
+// Returns the lowered list of every rank. Each compute that needs an activation or a gradient of
+// another rank has a wait just before it. Its receive is posted `receive_ahead` compute actions
+// earlier (before the waits of that action), so that the transfer overlaps with compute. A
+// compute's output for another rank is sent right after it. Two stages on one rank exchange no
+// message. A fused pair counts as one compute: the waits of both, then both, then the sends of
+// both.
 //
-// A link is what one rank sends another in one direction, forward or backward. On each link
-// receives are posted in the order in which the sender sends, so a transport need not tell messages
-// apart: an ordered channel for each link is enough (local, MPI and NCCL alike), and a receive may
-// be posted long before its wait where the two ranks order their micro-batches differently. Sends
-// never wait for the peer. So a wait depends on nothing but that the sender's action has run, and a
-// schedule without a cycle of actions (validate.h) has none of transfers, whatever the order in
-// which links make progress. The schedule must be valid; for evaluation it may be forward only.
+// A link carries the messages of one rank to another in one direction, forward or backward. On each
+// link receives are posted in the order in which the sender sends. So a transport need not match
+// messages: an ordered channel per link is enough (local, MPI and NCCL alike). A receive may be
+// posted long before its wait where the two ranks order their micro-batches differently. Sends
+// never wait for the peer. So a wait depends only on the sender having run its action: a schedule
+// without a cycle of actions (validate.h) has no cycle of transfers, in whatever order links make
+// progress. The schedule must be valid; for evaluation it may be forward only.
 std::vector<std::vector<LoweredAction>> lower(const Schedule& schedule, int receive_ahead = 1);
-// That of one rank alone: work and memory in proportion to it and its neighbours' lists.
+// The lowered list of one rank. Work and memory are proportional to the lists of this rank and its
+// neighbours.
 std::vector<LoweredAction> lower_rank(const Schedule& schedule, int rank, int receive_ahead = 1);
 
 }  // namespace trident

@@ -39,11 +39,11 @@ class Bounds {
   }
 
  private:
-  // What a rank has of the model, and its times.
+  // The stages of a rank, and their times.
   struct Share {
     int first = 0, last = 0;                                         // stages
     int count = 0;                                                   // of chunk forwards
-    double room = 0.0;                                               // in them
+    double room = 0.0;                                               // memory, in chunk forwards
     double forward = 0.0, input = 0.0, weight = 0.0;                 // of all micro-batches
     double most_forward = 0.0, most_input = 0.0, most_weight = 0.0;  // of one chunk
     double least_weight = 0.0;
@@ -73,7 +73,7 @@ class Bounds {
   double hop(int stage) const {
     return rank_of_[stage] == rank_of_[stage + 1] ? 0.0 : problem_.transfer;
   }
-  // From the begin of stage `from`'s forward to where `to`'s can begin.
+  // From the start of stage `from`'s forward to the earliest start of `to`'s.
   double forwards(int from, int to) const {
     double sum = 0.0;
     for (int stage = from; stage < to; ++stage) sum += times_.forward[stage] + hop(stage);
@@ -87,7 +87,7 @@ class Bounds {
     }
     return sum;
   }
-  // From the end of the forward of a stage to where its input gradient can begin.
+  // From the end of a stage's forward to the earliest start of its input gradient.
   double there_and_back(int stage) const {
     double sum = 0.0;
     for (int s = stage; s + 1 < stages_; ++s) {
@@ -96,43 +96,45 @@ class Bounds {
     return sum;
   }
 
-  // Before its first input gradient a rank has only forwards to run, as many as it has room for.
+  // Before its first input gradient a rank can run only forwards, as many as fit its memory.
   double idle_at_first(const Share& share) const {
     const double comes =
         forwards(share.first, share.last) + times_.forward[share.last] + there_and_back(share.last);
     return std::max(0.0, comes - std::floor(share.room) * share.most_forward);
   }
 
-  // Between its last forward and that micro-batch's input gradient it has the gradients of what it
-  // still holds to run.
+  // Between its last forward and that micro-batch's input gradient a rank can run only the
+  // gradients of the micro-batches that it still holds.
   double idle_after_forwards(const Share& share) const {
     const double away = there_and_back(share.last);
     const double kept = problem_.kept_for_weights;
     const double room = share.room - 1.0;
     const int most = share.count - 1;
-    // x chunks with both gradients to run, y with weights' alone: x + kept*y <= room, x + y <=
-    // most.
+    // x chunks with both gradients to run, y with only the weight gradient: x + kept*y <= room, x +
+    // y <= most.
     const double both = share.most_input + share.most_weight;
     const double x_alone = std::min<double>(room, most);
     double busy = x_alone * both;
     if (kept < 1.0) {
       const double y_alone = kept > 0.0 ? std::min<double>(most, room / kept) : most;
       busy = std::max(busy, y_alone * share.most_weight);
-      // Where both limits hold.
+      // The corner of both constraints.
       const double x = (room - kept * most) / (1.0 - kept);
       if (x >= 0.0 && x <= most) busy = std::max(busy, x * both + (most - x) * share.most_weight);
     }
     return std::max(0.0, away - busy);
   }
 
-  // Of both; they may be one where the last forward can come before the first gradient.
+  // The sum of both idle times. They can be the same interval where the last forward can come
+  // before the first gradient; then the larger.
   double idle(const Share& share) const {
     const double first = idle_at_first(share), after = idle_after_forwards(share);
     return std::floor(share.room) < share.count ? first + after : std::max(first, after);
   }
 
   // From a rank's first forward to the end of its last input gradient: all forwards and input
-  // gradients, the weight gradients without which its last forward had no room, and its idle time.
+  // gradients, the weight gradients that have to free memory for its last forward, and its idle
+  // time.
   double until_last_input(const Share& share) const {
     const double kept = problem_.kept_for_weights;
     const double left = kept > 0.0 ? std::floor((share.room - 1.0) / kept) : share.count;

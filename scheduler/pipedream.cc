@@ -1,5 +1,5 @@
-// PipeDream and PipeDream-2BW order their actions as 1F1B does; what differs is when weights
-// change, and so that nothing is flushed between iterations.
+// PipeDream and PipeDream-2BW order their actions as 1F1B does. They differ in when weights are
+// updated, and they never flush the pipeline between iterations.
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -15,8 +15,9 @@ Schedule pipedream(int stages, int microbatches) {
 }
 
 Schedule pipedream_2bw(int stages, int microbatches) {
-  // The first rank is p-1 forwards ahead: with more than an iteration's, a micro-batch would need
-  // weights of two updates ago, and only two versions are kept (Narayanan 2021).
+  // The first rank is p-1 forwards ahead. If that is more than an iteration's micro-batches, a
+  // micro-batch would need weights from two updates ago, but only two versions are kept (Narayanan
+  // 2021).
   if (microbatches < stages - 1) {
     throw RequestError(fmt::format(
         "pipedream_2bw keeps two versions of the weights, for which it needs at least "

@@ -27,13 +27,13 @@ std::string percent(const std::optional<double>& ratio) {
   return ratio ? percent_text(*ratio, 2) : "-";
 }
 
-// The bubbles of a schedule as short as the bounds.
+// The bubbles that a schedule as short as the lower bounds would have.
 struct Bounded {
   double ratio = 0.0, ratio_span = 0.0;
 };
 
 Bounded bounded(const ScheduleReport& report) {
-  double work = 0.0;  // of a rank, the mean
+  double work = 0.0;  // mean over ranks
   for (const auto& actions : report.simulation.actions) {
     for (const TimedAction& action : actions) work += action.end - action.start;
   }
@@ -44,7 +44,7 @@ Bounded bounded(const ScheduleReport& report) {
   return {ratio(report.bounds.makespan), ratio(report.bounds.span)};
 }
 
-// The one time of all ranks; 0 where they differ (no formula then).
+// The common time of all ranks; 0 where ranks differ (no formula holds then).
 double uniform(const std::vector<double>& share) {
   return std::all_of(share.begin(), share.end(), [&](double t) { return t == share.front(); })
              ? share.front()
@@ -117,7 +117,8 @@ std::string report_json(const ScheduleReport& report) {
                                {"bubble_ratio", bound.ratio},
                                {"bubble_ratio_span", bound.ratio_span}};
   }
-  // Millions of actions: written here and not kept as values of the document.
+  // The lists may have millions of actions, so they are written as text and not kept as JSON
+  // values.
   std::string text = json_text(document, 2);
   constexpr std::string_view place = "\"ranks\": null";
   const size_t at = text.find(place) + place.size() - 4;
@@ -133,12 +134,12 @@ std::string report_json(const ScheduleReport& report) {
 
 namespace {
 
-// Times of a request have no unit, but where they are run: there they are milliseconds.
+// The times of a request have no unit. In a measured run they are milliseconds.
 const char* unit_of(const ScheduleReport& report) {
   return report.measured ? "ms" : "units";
 }
 
-// The prediction and, where there is one, the measured run.
+// The prediction and, if there is one, the measured run.
 std::vector<Timeline> timelines(const ScheduleReport& report) {
   const Schedule& s = report.schedule;
   const auto bubbles = [](const Bubble& bubble) {
@@ -208,7 +209,7 @@ std::string report_text(const ScheduleReport& report, int columns) {
     text += fmt::format("measured {:.6g} ms, bubble {} ({} by span)\n", run.makespan,
                         percent(run.ratio), percent(run.ratio_span));
   }
-  // What sums leave where there is nothing.
+  // Replaces the rounding residue of a sum by 0.
   const auto residue_free = [&](double time) {
     return std::abs(time) < 1e-9 * bubble.makespan ? 0.0 : time;
   };

@@ -1,4 +1,5 @@
-// What the ranks of a run share of its schedule: made once, and shared by those of a process.
+// The lists of actions of a whole run: training, evaluation and warm-up. They are made once, and
+// all ranks of a process share them.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +10,25 @@
 
 namespace trident {
 
-// The forward actions of `schedule` alone, in its order within every `window` micro-batches, which
-// follow each other.
+// The forward actions of `schedule` only. Windows of `window` micro-batches follow each other; each
+// keeps the schedule's order.
 Schedule forward_only(const Schedule& schedule, int window);
 
-// An asynchronous run that goes on with what is in flight: the iterations since its pipeline was
-// empty, and the updates that the weights have had.
+// Describes an asynchronous run that resumes with micro-batches in flight: the iterations since its
+// pipeline was empty, and the updates that the weights have had.
 struct Begun {
   std::int64_t iterations = 0, updates = 0;
 };
 
 struct RunLists {
-  // `schedule`: one iteration's, valid; of a run of `iterations` >= 1 (more).
+  // `schedule` is the valid schedule of one iteration; the run has `iterations` >= 1 (more).
   RunLists(const Schedule& schedule, std::int64_t iterations, Begun begun = {});
 
   Schedule schedule;
   Begun begun;
   IterationLists iterations;
-  int window;        // micro-batches of an evaluation between which a rank waits for the next ones
-  Schedule forward;  // of an evaluation, window by window
+  int window;        // micro-batches of an evaluation after which a rank waits for the next ones
+  Schedule forward;  // the schedule of an evaluation, window by window
   WarmUp warm_up;    // empty unless iterations overlap (overlaps_next_iteration())
 };
 

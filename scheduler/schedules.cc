@@ -34,14 +34,14 @@ int default_chunks(const ScheduleKind& kind) {
   return 0;
 }
 
-// Whether other numbers can be asked for.
+// Whether a request may choose the number of chunks.
 bool any_chunks(const ScheduleKind& kind) {
   return kind.chunks == ChunkRule::several || kind.chunks == ChunkRule::any;
 }
 
 using Request = ScheduleRequest;
 
-// Of sizes p and m, or also v and g.
+// Adapt a function of the sizes p and m, or also v and g.
 template <Schedule (*make)(int, int)>
 Schedule of_sizes(const Request& r) {
   return make(r.stages, r.microbatches);
@@ -57,10 +57,10 @@ const std::vector<ScheduleKind>& schedule_registry() {
   static const std::vector<ScheduleKind> table{
       {{.name = "naive"}, of_sizes<naive>, naive_bubble},
       {{.name = "gpipe"}, of_sizes<gpipe>, flushed_bubble},
-      {{.name = "1f1b", .usual = true}, of_sizes<one_f_one_b>, flushed_bubble},
+      {{.name = "1f1b", .is_default = true}, of_sizes<one_f_one_b>, flushed_bubble},
       {{.name = "interleaved_1f1b",
         .chunks = ChunkRule::several,
-        .usual = true,
+        .is_default = true,
         .grouped = true,
         .ungrouped = "1f1b"},
        of_groups<interleaved_one_f_one_b>,
@@ -98,7 +98,7 @@ const ScheduleKind& kind_of(const ScheduleRequest& request) {
                                  fmt::join(names, ", ")));
 }
 
-ScheduleRequest without_foreign_sizes(ScheduleRequest request) {
+ScheduleRequest without_unsupported_sizes(ScheduleRequest request) {
   const ScheduleKind& kind = kind_of(request);
   if (!any_chunks(kind)) request.chunks = 0;
   if (!kind.grouped) request.group_size = 0;
@@ -120,12 +120,12 @@ ScheduleRequest complete(const ScheduleRequest& request) {
     throw RequestError(
         fmt::format("{} runs {} chunk{} per rank, got {}; use {}, or {} for {} chunks", kind.name,
                     usual, usual == 1 ? "" : "s", request.chunks, usual,
-                    usual_schedule(registry_of(request), true), request.chunks));
+                    default_schedule(registry_of(request), true), request.chunks));
   }
   if (request.group_size > 0 && !kind.grouped) {
     throw RequestError(
         fmt::format("{} has no micro-batch groups, got group size {}; leave it out, or use {}",
-                    kind.name, request.group_size, usual_schedule(registry_of(request), true)));
+                    kind.name, request.group_size, default_schedule(registry_of(request), true)));
   }
   const MemoryLimit& memory = request.memory;
   if (memory.most.size() > 1 && std::ssize(memory.most) != request.stages) {
@@ -138,8 +138,10 @@ ScheduleRequest complete(const ScheduleRequest& request) {
         fmt::format("a limit of {} micro-batches in flight has to be a positive number", most));
   }
   if (!(memory.kept_for_weights >= 0.0 && memory.kept_for_weights <= 1.0)) {
-    throw RequestError(fmt::format("of what is held, weight gradients can't need {}: 0 to 1",
-                                   memory.kept_for_weights));
+    throw RequestError(fmt::format(
+        "the share of a forward's memory that weight gradients need is {}; it has to be "
+        "from 0 to 1",
+        memory.kept_for_weights));
   }
   ScheduleRequest filled = request;
   if (filled.chunks == 0) filled.chunks = usual;
@@ -159,8 +161,8 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   return filled;
 }
 
-void need_room(const Schedule& schedule, const MemoryLimit& memory) {
-  if (memory.any()) return;
+void check_memory(const Schedule& schedule, const MemoryLimit& memory) {
+  if (memory.unlimited()) return;
   const std::vector<double> peaks = peak_in_flight(schedule, memory.kept_for_weights);
   for (int rank = 0; rank < schedule.stages; ++rank) {
     if (peaks[rank] <= memory.of(rank) + 1e-9) continue;
@@ -185,9 +187,11 @@ Schedule make_schedule(const ScheduleRequest& request) {
   if (schedule.asynchronous() == kind.flushed ||
       (schedule.updates == Updates::each_microbatch) != kind.each_microbatch) {
     throw Error(
-        fmt::format("schedule {}: its list updates otherwise than its row says", kind.name));
+        fmt::format("schedule {}: its list updates weights at other times than its registry row "
+                    "declares",
+                    kind.name));
   }
-  need_room(schedule, request.memory);
+  check_memory(schedule, request.memory);
   return schedule;
 }
 

@@ -14,7 +14,7 @@ std::int64_t now() {
       .count();
 }
 
-// What takes about a second.
+// The number of actions that takes about a second.
 constexpr double usual_actions = 3e8;
 
 }  // namespace
@@ -26,7 +26,7 @@ SearchProblem SearchProblem::of(const ScheduleRequest& request, Schedule empty) 
   problem.transfer = request.transfer;
   problem.kept_for_weights = request.memory.kept_for_weights;
   for (int rank = 0; rank < empty.stages; ++rank) {
-    const double most = request.memory.any() ? empty.microbatches : request.memory.of(rank);
+    const double most = request.memory.unlimited() ? empty.microbatches : request.memory.of(rank);
     problem.room.push_back(std::min<double>(most, empty.microbatches) * empty.chunks + 1e-9);
   }
   problem.empty = std::move(empty);

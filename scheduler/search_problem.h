@@ -1,4 +1,5 @@
-// What a search for a schedule is given: whose list it makes, for which times, in which room.
+// The input of a search for a schedule: sizes and placement, times, memory, and a limit on the
+// search.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +13,29 @@ struct SearchProblem {
   Schedule empty;    // sizes and placement; no actions
   StageTimes times;  // [p*v]
   double transfer = 0.0;
-  std::vector<double> room;       // chunk forwards that each rank may hold, [p]
-  double kept_for_weights = 1.0;  // of a chunk forward, from I until W
+  std::vector<double> room;       // memory of each rank [p], in chunk forwards
+  double kept_for_weights = 1.0;  // share of a chunk forward kept from I until W
 
-  // `times` where they are of this placement, else the request's shares.
+  // Uses request.stage_times if they have one time per stage of `empty`, else request.times.
   static SearchProblem of(const ScheduleRequest&, Schedule empty);
-  // Of what a rank holds when it has run forwards, input and weight gradients of so many chunks.
+  // The chunk forwards held by a rank after these numbers of forwards, input and weight gradients.
   double held(int forwards, int inputs, int weights) const {
     return (forwards - inputs) + (inputs - weights) * kept_for_weights;
   }
 };
 
-// How many more actions a search may simulate, and until when.
+// The limit on a search: a number of simulated actions or a time.
 class Effort {
  public:
-  // This part of the whole: of the seconds from now on or, for 0 seconds, of a count of actions
-  // that takes about one, so that every process finds the same.
+  // A share `part` of the total limit. The total is `seconds` from now on or, if that is 0, a count
+  // of actions that takes about one second, so that every process finds the same schedule.
   Effort(double seconds, double part);
-  // Whether so many more may be simulated; counts them.
+  // Spends `actions` simulated actions. False once the limit is exceeded.
   bool spend(double actions);
 
  private:
   double left_;
-  std::int64_t until_ = 0;  // of the steady clock, nanoseconds; 0: no matter
+  std::int64_t until_ = 0;  // steady clock, nanoseconds; 0: no time limit
 };
 
 }  // namespace trident

@@ -31,7 +31,7 @@ SentMessages::SentMessages(const Schedule& schedule,
   }
 }
 
-// Calls visit(action, time) for each transfer of a rank's list, when the rank comes to it.
+// Calls visit(action, time) for each transfer of a rank's list, with the time at which it runs.
 template <class Visit>
 void SentMessages::each_transfer(std::size_t rank, Visit visit) const {
   const std::vector<TimedAction>& timed = simulation_.actions[rank];
@@ -41,14 +41,14 @@ void SentMessages::each_transfer(std::size_t rank, Visit visit) const {
     if (action.step == Step::compute) {
       now = timed.at(computes++).end;
     } else {
-      // What comes after a wait comes when the compute begins that is waited for.
+      // A wait, and the transfers after it, run when the compute that needs the input begins.
       if (awaits(action.step) && computes < timed.size()) now = timed[computes].start;
       visit(action, now);
     }
   }
 }
 
-std::vector<std::size_t> SentMessages::found_taken(int rank) const {
+std::vector<std::size_t> SentMessages::first_send_after_receipt(int rank) const {
   std::vector<double> sent, taken;
   each_transfer(static_cast<std::size_t>(rank), [&](const LoweredAction& action, double time) {
     if (!is_send(action.step)) return;

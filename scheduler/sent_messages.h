@@ -1,5 +1,5 @@
-// How long what a rank sends stays with it: a send never waits for the peer, so its message is kept
-// until the peer has posted the receive.
+// Estimates how long a rank keeps the messages that it sends. A send never waits for the peer, so
+// the rank keeps the message until the peer has posted the receive.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,18 @@
 
 namespace trident {
 
-// In a pass whose forwards and halves of a backward take one unit each on every stage, and whose
-// transfers take none. A run's own times differ, so this is what is usual, no bound.
+// The estimate simulates a pass in which forwards and halves of a backward take one unit each on
+// every stage, and transfers take no time. A real run's times differ, so the result is typical and
+// not a bound.
 class SentMessages {
  public:
-  // `lists` are those of lower(schedule); both outlive this. The schedule must be valid.
+  // `lists` are the lists of lower(schedule). Both arguments must outlive this object. The schedule
+  // must be valid.
   SentMessages(const Schedule& schedule, const std::vector<std::vector<LoweredAction>>& lists);
 
-  // Of the sends of `rank`, in the order of its list: which of its sends, counted from 0, is the
-  // first to find the message taken; SIZE_MAX where none does before the pass ends.
-  std::vector<std::size_t> found_taken(int rank) const;
+  // For each send of `rank`, in list order: the number (from 0) of the rank's first later send at
+  // which the peer has taken the message; SIZE_MAX if no later send of the pass finds it taken.
+  std::vector<std::size_t> first_send_after_receipt(int rank) const;
 
  private:
   template <class Visit>
@@ -28,7 +30,7 @@ class SentMessages {
   const Schedule& schedule_;
   const std::vector<std::vector<LoweredAction>>& lists_;
   Simulation simulation_;
-  std::vector<double> posted_;  // when its receive is, by transfer_tag()
+  std::vector<double> posted_;  // time of each receive's post, by transfer_tag()
 };
 
 }  // namespace trident

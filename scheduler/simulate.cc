@@ -54,11 +54,12 @@ std::vector<double> by_stage(const Schedule& schedule, const std::vector<double>
   return times;
 }
 
-// The event loop: a rank runs on until its next action waits for one that is not done; that one
-// wakes it. Each action is looked at once when it runs and once when it first waits.
-class Clockwork {
+// The event loop. A rank runs until the input of its next action is missing; the action that makes
+// this input wakes it. The loop looks at each action once when it runs and once when it first
+// waits.
+class EventLoop {
  public:
-  Clockwork(const Schedule& schedule, TransferTimes transfers)
+  EventLoop(const Schedule& schedule, TransferTimes transfers)
       : schedule_(schedule),
         transfers_(std::move(transfers)),
         rank_of_(schedule.total_stages()),
@@ -67,7 +68,7 @@ class Clockwork {
         waiter_(2 * cells(), -1) {
     for (int rank = 0; rank < schedule.stages; ++rank) {
       for (int stage : schedule.placement[rank]) rank_of_[stage] = rank;
-      // What is in no list was done before (an iteration of an asynchronous run).
+      // An input that no list makes was made before (an iteration of an asynchronous run).
       for (const Action& action : schedule.ranks[rank]) {
         if (action.kind == Kind::backward_weight) continue;
         (action.kind == Kind::forward ? forward_end_
@@ -77,7 +78,7 @@ class Clockwork {
     }
   }
 
-  // `duration_of(rank, position)` is called once for each action.
+  // Calls `duration_of(rank, position)` once for each action.
   template <typename DurationOf>
   std::vector<std::vector<TimedAction>> run(DurationOf duration_of) {
     const int p = schedule_.stages;
@@ -130,7 +131,8 @@ class Clockwork {
     return static_cast<size_t>(stage) * schedule_.microbatches + microbatch;
   }
 
-  // When the input is there; not_done when its maker has not run, which will wake `rank`.
+  // The time at which the input arrives. It is not_done if the maker has not run; the maker will
+  // wake `rank`.
   double input_arrival(const Action& action, int rank) {
     if (action.kind == Kind::backward_weight) return 0.0;
     const bool forward = action.kind == Kind::forward;
@@ -147,7 +149,7 @@ class Clockwork {
                       : (forward ? transfers_.forward : transfers_.backward)[source]);
   }
 
-  // The rank that waits for this action, or -1.
+  // Returns the rank that waits for this action, or -1.
   int finish(const Action& action, double end) {
     if (action.kind == Kind::backward_weight) return -1;
     const bool forward = action.kind == Kind::forward;
@@ -178,7 +180,7 @@ StageTimes stage_times(const Schedule& schedule, const ShareTimes& times) {
 Simulation simulate(const Schedule& schedule, const StageTimes& times, double transfer) {
   Simulation result;
   result.actions =
-      Clockwork(schedule, everywhere(schedule, transfer)).run([&](int rank, size_t position) {
+      EventLoop(schedule, everywhere(schedule, transfer)).run([&](int rank, size_t position) {
         return duration(times, schedule.ranks[rank][position]);
       });
   result.bubble = bubble_of(schedule, result.actions);
@@ -200,7 +202,7 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
     }
   }
   Simulation result;
-  result.actions = Clockwork(schedule, transfers).run([&](int rank, size_t position) {
+  result.actions = EventLoop(schedule, transfers).run([&](int rank, size_t position) {
     return durations[rank][position];
   });
   result.bubble = bubble_of(schedule, result.actions);
@@ -210,14 +212,14 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
 std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation) {
   const auto m = static_cast<size_t>(schedule.microbatches);
   const auto cell = [m](int stage, int microbatch) { return stage * m + microbatch; };
-  // When each forward and each gradient of an input was made, and where.
+  // When, and on which rank, each forward and each gradient of an input was made.
   std::vector<double> forward(schedule.total_stages() * m), backward(forward.size());
   std::vector<int> rank_of(schedule.total_stages());
   const auto each = [&](auto visit) {
     for (int rank = 0; rank < schedule.stages; ++rank) {
       const auto& actions = schedule.ranks[rank];
       for (size_t i = 0; i < actions.size(); ++i) {
-        // A pair's outputs are there at its end.
+        // A pair's outputs are available at its end.
         const TimedAction& last = simulation.actions[rank][actions[i].fused ? i + 1 : i];
         visit(rank, i, actions[i], last.end);
       }
@@ -240,7 +242,7 @@ std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation&
     for (size_t i = 0; i < actions.size(); previous = timed[i].end, ++i) {
       double gap = timed[i].start - previous;
       if (gap <= 0.0) continue;
-      // What a pair waits for is the later of its inputs.
+      // A pair waits for the later of its inputs.
       double made = timed[i].start;
       bool waits = false;
       for (size_t k = i; k < i + (actions[i].fused ? 2 : 1); ++k) {
@@ -276,7 +278,7 @@ Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAc
     }
     double length() const { return std::max(0.0, end - begin); }
   };
-  Interval all, counted_all;  // counted: where a bubble counts
+  Interval all, counted_all;  // counted: the intervals that a bubble counts
   std::vector<Interval> counted(ranks.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (size_t i = 0; i < ranks[rank].size(); ++i) {
@@ -296,7 +298,7 @@ Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAc
     bubble.longest_span = std::max(bubble.longest_span, span.length());
   }
   const auto ratio = [](double total, double own) {
-    // What rounding leaves of a busy rank is no idle time.
+    // Rounding may make a busy rank's work exceed the total.
     return total > 0.0 ? std::max(0.0, (total - own) / total) : 0.0;
   };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -318,7 +320,7 @@ Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAc
 std::vector<double> peak_in_flight(const Schedule& schedule, double kept_for_weights) {
   std::vector<double> peaks;
   for (const auto& actions : schedule.ranks) {
-    // Counted apart, so that whole numbers stay whole.
+    // Two integer counters, so that integers stay exact.
     int whole = 0, rest = 0;
     double peak = 0.0;
     for (const Action& action : actions) {
@@ -340,7 +342,7 @@ std::vector<int> weight_versions(const Schedule& schedule) {
       most.push_back(schedule.asynchronous() ? 2 : 1);
       continue;
     }
-    // The version that each micro-batch's forward met, counted in updates of its stage.
+    // The version that each micro-batch's forward used, in updates of its stage.
     std::map<int, std::map<int, int>> needed;  // [stage][version] micro-batches in flight
     std::map<std::pair<int, int>, int> version_of;
     std::map<int, int> updates;

@@ -77,7 +77,7 @@ std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simul
   std::vector<TimelineEvent> events;
   size_t count = 0;
   for (const auto& actions : schedule.ranks) count += actions.size();
-  events.reserve(count);  // millions
+  events.reserve(count);  // may be millions
   for (int rank = 0; rank < schedule.stages; ++rank) {
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
@@ -137,7 +137,7 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
 
 namespace {
 
-// A thread of its own for each kind of communication of each group, in the order of the lanes.
+// A separate thread for each communication category of each group, in the order of the lanes.
 class Threads {
  public:
   explicit Threads(const std::vector<TimelineEvent>& events) {
@@ -168,14 +168,14 @@ class Threads {
   std::map<Key, int> numbers_;
 };
 
-// What a stage hands on: the event that gives, the one that takes.
+// An arrow from the event that makes an output to the event that consumes it.
 struct Flow {
   const TimelineEvent* from = nullptr;
   const TimelineEvent* to = nullptr;
 };
 
-// From each message of a schedule to the compute that takes what it brings; where no messages are
-// drawn, of one pipeline, from compute to compute.
+// The arrows from each message of a schedule to the compute that consumes it. Where no messages are
+// drawn (one pipeline), from compute to compute.
 std::vector<Flow> flows_of(const std::vector<TimelineEvent>& events) {
   const auto gives_forward = [](const TimelineEvent& event) {
     return event.category == EventCategory::forward;
@@ -185,11 +185,11 @@ std::vector<Flow> flows_of(const std::vector<TimelineEvent>& events) {
            event.category == EventCategory::backward_input;
   };
   using Key = std::tuple<int, int, int, bool>;  // row, stage, micro-batch, forward
-  std::map<Key, const TimelineEvent*> takers;
+  std::map<Key, const TimelineEvent*> consumers;
   std::map<std::tuple<int, int, bool>, const TimelineEvent*> anywhere;
   for (const TimelineEvent& event : events) {
     if (!gives_forward(event) && !gives_backward(event)) continue;
-    takers[{event.rank, event.stage, event.microbatch, gives_forward(event)}] = &event;
+    consumers[{event.rank, event.stage, event.microbatch, gives_forward(event)}] = &event;
     anywhere[{event.stage, event.microbatch, gives_forward(event)}] = &event;
   }
   std::vector<Flow> flows;
@@ -205,9 +205,9 @@ std::vector<Flow> flows_of(const std::vector<TimelineEvent>& events) {
     messages = true;
     const std::string served = event.name.substr(8, event.name.find(' ', 8) - 8);
     const bool forward = served.find('F') != std::string::npos;
-    const auto to =
-        takers.find({event.ranks[0], event.stage + (forward ? 1 : -1), event.microbatch, forward});
-    add(event, to == takers.end() ? nullptr : to->second);
+    const auto to = consumers.find(
+        {event.ranks[0], event.stage + (forward ? 1 : -1), event.microbatch, forward});
+    add(event, to == consumers.end() ? nullptr : to->second);
   }
   if (messages) return flows;
   for (const TimelineEvent& event : events) {
@@ -225,7 +225,7 @@ std::string chrome_trace(const Timeline& timeline) {
   int ranks = static_cast<int>(timeline.rows.size());
   for (const auto& event : timeline.events) ranks = std::max(ranks, event.rank + 1);
   const Threads threads(timeline.events);
-  // Millions of events: written as text, not kept as values of a document.
+  // There may be millions of events, so they are written as text and not kept as JSON values.
   std::string text = "{\"traceEvents\":[";
   const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
     if (text.back() != '[') text += ",\n";
@@ -264,8 +264,8 @@ std::string chrome_trace(const Timeline& timeline) {
   }
   std::size_t id = 0;
   for (const Flow& flow : flows_of(timeline.events)) {
-    // From the beginning of a message, which may end after what it brings is there; else from the
-    // end of the compute.
+    // A message's arrow starts at its beginning, as the send may end after the message has arrived.
+    // Any other arrow starts at the end of the compute.
     const bool message = is_communication(flow.from->category);
     line(
         "{{\"name\":\"handed on\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":{},\"ts\":{},\"pid\":{},"

@@ -20,7 +20,7 @@ constexpr double margin = 20.0;
 struct Look {
   EventCategory category;
   const char* label;
-  int red, green, blue;  // Okabe and Ito's, two of Tol's for lanes that are thin
+  int red, green, blue;  // Okabe and Ito's; the two of thin lanes are Tol's
 };
 
 // In the order of the legend.
@@ -42,7 +42,7 @@ const Look& look(EventCategory category) {
                        [&](const Look& row) { return row.category == category; });
 }
 
-// Mixed with white: 0 the colour itself, 1 white.
+// The category's colour mixed with white: 0 the colour itself, 1 white.
 std::string colour(EventCategory category, double white) {
   const Look& base = look(category);
   const auto mix = [&](int part) {
@@ -51,7 +51,7 @@ std::string colour(EventCategory category, double white) {
   return fmt::format("#{:02x}{:02x}{:02x}", mix(base.red), mix(base.green), mix(base.blue));
 }
 
-// The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most about ten.
+// The distance between ticks, 1, 2 or 5 times a power of ten, that gives at most about ten ticks.
 double tick_step(double span) {
   const double power = std::pow(10.0, std::floor(std::log10(span / 10.0)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -60,7 +60,7 @@ double tick_step(double span) {
   return 10.0 * power;
 }
 
-// Whether a box has a micro-batch's number, and how wide it has to be for that.
+// Whether an event shows its micro-batch number, and the width that the number needs.
 bool numbered(const TimelineEvent& event) {
   return event.microbatch >= 0 && !is_communication(event.category);
 }
@@ -68,7 +68,7 @@ double number_width(const TimelineEvent& event) {
   return 6.6 * static_cast<double>(std::to_string(event.microbatch).size()) + 2.0;
 }
 
-// One timeline and what it uses.
+// One timeline with its rows, stages and scale.
 struct Panel {
   explicit Panel(const Timeline& drawn) : timeline(drawn) {
     size_t rows = timeline.rows.size();
@@ -88,7 +88,7 @@ struct Panel {
         scales.push_back(number_width(event) / event.duration_us);
       }
     }
-    // A few short boxes of a run shall not stretch the page.
+    // A few short events shall not stretch the page.
     const auto at = static_cast<std::ptrdiff_t>(0.9 * static_cast<double>(scales.size()));
     if (!scales.empty()) {
       std::nth_element(scales.begin(), scales.begin() + at, scales.end());
@@ -104,11 +104,11 @@ struct Panel {
   }
 
   const Timeline& timeline;
-  std::vector<std::set<int>> stages;  // of each row
+  std::vector<std::set<int>> stages;  // by row
   std::set<EventCategory> used;
-  std::set<EventCategory> lanes;  // of communication
+  std::set<EventCategory> lanes;  // communication categories
   size_t boxes = 0;               // computes of the fullest row
-  double scale = 0.0;             // points a microsecond at which nine in ten numbers fit
+  double scale = 0.0;             // points per microsecond at which 90% of the numbers fit
   double begin_us = 0.0, end_us = 0.0;
 };
 
@@ -117,7 +117,7 @@ class Drawing {
   Drawing(const std::vector<Timeline>& panels, const std::string& notes) : notes_(notes) {
     for (const Timeline& timeline : panels) panels_.emplace_back(timeline);
     size_t longest = 0, rows = 1, boxes = 0;
-    double wanted = 0.0;  // points a microsecond
+    double wanted = 0.0;  // points per microsecond
     for (const Panel& panel : panels_) {
       rows = std::max(rows, panel.stages.size());
       boxes = std::max(boxes, panel.boxes);
@@ -216,8 +216,7 @@ class Drawing {
 
   double lane_top(int row) const { return top_ + row * row_height_ + 1.0; }
   double lane_height() const { return row_height_ - 2.0; }
-  // Computes take the upper part where there is communication to be shown below them, in thin
-  // lanes.
+  // Computes take the upper part of a row with communication, which is drawn below in thin lanes.
   double thin_height() const {
     const auto lanes = static_cast<double>(panel_->lanes.size());
     return lanes == 0.0 ? 0.0 : std::min(0.24, 0.5 / lanes) * lane_height();
@@ -237,7 +236,7 @@ class Drawing {
     }
   }
 
-  // How light a box is: chunk c of n of its rank, by the order of the rank's stages.
+  // The lightness of an event: chunk c of n of its rank, by the order of the rank's stages.
   double lightness(const TimelineEvent& event) const {
     const auto& held = panel_->stages[event.rank];
     if (event.stage < 0 || held.size() < 2 || is_communication(event.category)) return 0.0;
@@ -259,7 +258,7 @@ class Drawing {
         "{}: {}, {}{:.3f} to {:.3f} {}</title></rect>\n",
         to_string(event.category), left, top, width, height,
         white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
-        // An edge, unless it would hide the box.
+        // A border, unless it would hide the rectangle.
         width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
         escape_xml(panel_->row_name(event.rank)), escape_xml(event.name),
         event.bytes >= 0 ? bytes_text(event.bytes) + " sent, " : "",
@@ -273,7 +272,7 @@ class Drawing {
   void draw_axis() {
     const double bottom = top_ + row_height_ * static_cast<double>(panel_->stages.size());
     const double span_ms = 1e-3 * span_us_;
-    // A tick for each hundred points or so.
+    // About a tick per hundred points.
     const double step = tick_step(span_ms * std::min(1.0, least_width / page_width_));
     for (int i = 0; i * step <= span_ms * (1 + 1e-9); ++i) {
       const double at = x(panel_->begin_us + 1e3 * i * step);
@@ -299,11 +298,11 @@ class Drawing {
 
   std::vector<Panel> panels_;
   const std::string& notes_;
-  const Panel* panel_ = nullptr;  // that is drawn
+  const Panel* panel_ = nullptr;  // being drawn
   double page_width_ = least_width, span_us_ = 0.0;
   double row_height_ = 0.0, left_ = 0.0, scale_ = 0.0;
   double top_ = 0.0;  // of the rows
-  double y_ = 16.0;   // what is drawn so far ends here
+  double y_ = 16.0;   // bottom of the drawing so far
   std::string body_;
 };
 

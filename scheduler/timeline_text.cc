@@ -46,8 +46,8 @@ char filling(EventCategory category) {
   }
 }
 
-// "F12---": the letter and the micro-batch, filled up to `width`, two or more. A number that
-// doesn't fit is left out: its last digits would be another micro-batch's.
+// "F12---": the letter and the micro-batch, filled up to `width`, two or more. It leaves out a
+// number that doesn't fit: the number cut short would be another micro-batch's.
 std::string box(const TimelineEvent& event, int width) {
   std::string text(width, filling(event.category));
   text[0] = symbol(event.category);
@@ -57,11 +57,11 @@ std::string box(const TimelineEvent& event, int width) {
   return text;
 }
 
-// How much of a column each category fills.
+// The share of a column that each category fills.
 using Coverage = std::array<double, event_categories>;
 
-// The category that fills most of a column which is at least half full; computes before
-// communication. ' ' for an idle column.
+// The symbol of the category that fills most of a column, if the column is at least half full;
+// computes go before communication. ' ' for an idle column.
 char sample(const Coverage& column) {
   for (const bool communication : {false, true}) {
     double total = 0.0;
@@ -109,7 +109,7 @@ std::string timeline_text(const Timeline& timeline, int columns) {
   for (size_t row = 0; row < rows; ++row) {
     for (const Coverage& column : coverage[row]) lines[row] += sample(column);
   }
-  // Boxes of two columns or more are drawn as such, computes over communication.
+  // Draws events of two columns or more with their names, computes over communication.
   for (const bool communication : {true, false}) {
     for (const auto& event : timeline.events) {
       if (is_communication(event.category) != communication) continue;

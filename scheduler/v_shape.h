@@ -1,6 +1,6 @@
-// What the schedules over a V share: rank r holds stage r (chunk 0) on the way down and stage
-// 2p-1-r (chunk 1) on the way back, so that the last stage's neighbour is itself and the first and
-// the last stage are one rank's.
+// The common part of the schedules over a V. Rank r holds stage r (chunk 0) on the way down and
+// stage 2p-1-r (chunk 1) on the way back. So the last rank holds two neighbouring stages, and rank
+// 0 holds the first and the last stage.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace trident {
 
 std::vector<std::vector<int>> v_placement(int stages);
 
-// Writes one rank's list; each kind of each chunk takes the micro-batches in order. Those from
-// `microbatches` on are counted, but not written.
+// Writes one rank's list. Each kind of each chunk takes the micro-batches in order. Micro-batches
+// from `microbatches` on are counted but not written.
 class VActions {
  public:
   VActions(std::vector<int> held, int microbatches)
@@ -23,9 +23,10 @@ class VActions {
 
   // A full backward counts as both its halves.
   void add(Kind kind, int chunk);
-  // A forward and a full backward in one cell.
+  // Adds a forward and a full backward in one cell.
   void add_pair(int forward_chunk, int backward_chunk);
-  // The weight gradient whose input gradient (added by itself) is the oldest; none: nothing.
+  // Adds the weight gradient of the oldest input gradient that was added alone; does nothing if
+  // none is left.
   void add_oldest_weight();
 
   int count(Kind kind, int chunk) const { return counts_[chunk][static_cast<size_t>(kind)]; }

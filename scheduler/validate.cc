@@ -32,7 +32,7 @@ class Validator {
   }
 
  private:
-  // Where an action stands.
+  // The position of an action in the lists.
   struct Place {
     int rank = -1;
     int position = -1;
@@ -61,7 +61,7 @@ class Validator {
       problem(fmt::format("{} stages need as many ranks; the placement has {}, the actions {}",
                           s.stages, s.placement.size(), s.ranks.size()));
     }
-    // Before anything is allocated by numbers that a file may have claimed.
+    // Checked before any allocation by sizes that a file may have claimed.
     size_t actions = 0;
     for (const auto& rank : s.ranks) actions += rank.size();
     const double needed = 2.0 * s.stages * s.chunks * s.microbatches;
@@ -189,7 +189,7 @@ class Validator {
     }
   }
 
-  // The action of another stage that this one waits for, as a place; {-1, -1} if none.
+  // The position of the action of another stage whose output this action needs; {-1, -1} if none.
   Place awaited(const Action& action) const {
     if (action.kind == Kind::forward) {
       return action.stage == 0 ? Place{} : forward_[cell(action.stage - 1, action.microbatch)];
@@ -200,7 +200,8 @@ class Validator {
     return backward_[cell(action.stage + 1, action.microbatch)];
   }
 
-  // The action that keeps a rank from its next cell, with who waits for it; rank -1: none does.
+  // The action whose output a rank's next cell lacks, and the action that waits for it; rank -1 if
+  // the cell can run.
   struct Blocked {
     Place waiting, source;
   };
@@ -214,11 +215,11 @@ class Validator {
     return {};
   }
 
-  // Runs the lists without times: a rank goes on until its next cell waits for an action not done.
+  // Runs the lists without times: a rank runs until its next cell waits for an action not done.
   void check_progress() {
     const int p = schedule_.stages;
     std::vector<int> next(p, 0);
-    std::vector<std::vector<Place>> waiting(p);  // who waits for which position of this rank
+    std::vector<std::vector<Place>> waiting(p);  // [rank] waiting ranks, with the awaited position
     std::vector<int> ready;
     for (int rank = p - 1; rank >= 0; --rank) ready.push_back(rank);
     while (!ready.empty()) {
@@ -231,7 +232,7 @@ class Validator {
           break;
         }
         next[rank] += actions[next[rank]].fused ? 2 : 1;
-        // Only a rank whose awaited action is done goes on; the others stay.
+        // Wakes only the ranks whose awaited action is done.
         auto& sleepers = waiting[rank];
         const auto asleep =
             std::partition(sleepers.begin(), sleepers.end(),
@@ -245,7 +246,7 @@ class Validator {
     }
   }
 
-  // Every stuck rank waits for another stuck one, so following them comes round.
+  // Every stuck rank waits for another stuck rank, so following the waits leads into a cycle.
   void report_cycle(int rank, const std::vector<int>& next) {
     std::vector<int> seen;
     while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
@@ -260,10 +261,11 @@ class Validator {
     problem(text + describe(blocked(rank, next).waiting));
   }
 
-  // Links keep order (lower.h): what a rank takes earlier than its sender sends it makes others
-  // wait in their buffers.
+  // Links keep order (lower.h): when a rank consumes a transfer early, the transfers sent before it
+  // wait in the rank's buffers.
   void check_transfers() {
-    using Link = std::pair<int, bool>;             // the other rank, and whether activations pass
+    using Link = std::pair<int, bool>;             // the other rank, and whether it carries
+                                                   // activations
     std::vector<int> number(2 * forward_.size());  // of a transfer on its link, from 1
     const auto index = [&](int stage, int microbatch, bool forward) {
       return 2 * cell(stage, microbatch) + (forward ? 0 : 1);
@@ -279,7 +281,7 @@ class Validator {
       }
     }
     for (int rank = 0; rank < schedule_.stages; ++rank) {
-      std::map<Link, std::pair<int, int>> links;  // the highest number asked for, and how many
+      std::map<Link, std::pair<int, int>> links;  // the highest number consumed, and the count
       for (int i = 0; i < std::ssize(schedule_.ranks[rank]); ++i) {
         const Action& action = schedule_.ranks[rank][i];
         const Place source = awaited(action);
@@ -290,7 +292,7 @@ class Validator {
         if (highest - ++taken <= max_waiting_transfers) continue;
         return problem(fmt::format(
             "{}: {} transfers that rank {} sends before this one's would wait in buffers of rank "
-            "{}; at most {} may, so let the two ranks run them in more alike an order",
+            "{}; at most {} may, so run them in a more similar order on the two ranks",
             describe({rank, i}), highest - taken, source.rank, rank, max_waiting_transfers));
       }
     }
@@ -298,8 +300,8 @@ class Validator {
 
   const Schedule& schedule_;
   std::vector<std::string> problems_;
-  std::vector<int> holder_;  // rank of each stage
-  // [stage][micro-batch] where it runs; backward_ is B or I
+  std::vector<int> holder_;  // the rank of each stage
+  // [stage][micro-batch] the position of each action; backward_ is B or I
   std::vector<Place> forward_, backward_, weight_;
 };
 

@@ -47,8 +47,8 @@ WarmUp warm_up_of(const Schedule& schedule, const std::vector<std::vector<Lowere
     }
   }
 
-  // Sent less posted, on each link, by receiver.
-  using Link = std::pair<int, Kind>;  // peer
+  // Sent minus posted messages on each link, by receiver.
+  using Link = std::pair<int, Kind>;  // peer, kind
   std::vector<std::map<Link, int>> surplus(lists.size());
   for (std::size_t rank = 0; rank < lists.size(); ++rank) {
     for (std::size_t i = 0; i < warm_up.length[rank]; ++i) {

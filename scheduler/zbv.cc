@@ -7,7 +7,7 @@ namespace trident {
 
 Schedule zbv(int stages, int microbatches) {
   const int p = stages, m = microbatches;
-  const int planned = std::max(m, 2 * p - 1);  // what the rule needs to fill the pipeline
+  const int planned = std::max(m, 2 * p - 1);  // the rule needs this many to fill the pipeline
   Schedule schedule{"zbv", p, m, 2, v_placement(p), {}};
   for (int rank = 0; rank < p; ++rank) {
     VActions next(schedule.placement[rank], m);

@@ -1,4 +1,4 @@
-// ZB-H1 and ZB-H2 are one rule with two warm-ups.
+// ZB-H1 and ZB-H2 differ only in the length of the warm-up.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace trident {
 namespace {
 
-// `ahead` forwards, and later weight gradients held back, for each rank after this one or before
-// it.
+// Rank r runs `ahead` * (p-1-r) forwards first and delays its weight gradients by `ahead` * r
+// micro-batches.
 Schedule zero_bubble(const char* kind, int p, int m, int ahead) {
   if (m < 2 * p) {
     throw RequestError(

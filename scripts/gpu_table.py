@@ -1,9 +1,9 @@
-"""The part of a document that tells what scripts/gpu_check has found: its results as tables."""
+"""Writes the results of scripts/gpu_check as tables into a document."""
 
 import re
 
 BEGIN, END = "<!-- gpu_check: begin -->", "<!-- gpu_check: end -->"
-# Kernels that add in a fixed order, draw numbers or multiply: no copy is their limit.
+# Kernels that add in a fixed order, draw numbers or multiply. A copy's rate is no limit for them.
 NO_STREAM = re.compile("sum/|fill_normal|cross_entropy/losses|position/backward|gemm/|linear/|"
                        "attention/")
 
@@ -24,7 +24,7 @@ def text_of(result):
 
 
 def training_rows(shown):
-    """(config, way, figures, ratio, result) of what has trained."""
+    """(config, way, figures, ratio, result) of the configs that have trained."""
     for result in shown.values():
         found = result["found"]
         more = f", without {result['without']}" if "without" in result else ""
@@ -77,7 +77,7 @@ def table_of(results, parts):
     lines += ["", f"Not proven on any GPU: {', '.join(never) or 'none of these parts'}."]
     if results:
         lines += ["", "Versions:", "", *versions_of(results)]
-    # The newest figures, else those of the last success.
+    # Shows the newest figures, or those of the last success.
     shown = {key: result if "found" in result else {**result["proven"], "status": "passed"}
              for key, result in results.items() if "found" in result or "proven" in result}
     if verdicts := verdicts_of(shown):
@@ -123,7 +123,7 @@ def table_of(results, parts):
 
 
 def merged(all_results):
-    """Of each part the newest result, with the newest success."""
+    """The newest result of each part, with its newest success."""
     results = {}
     for one in all_results:
         for key, result in one.items():
@@ -136,7 +136,7 @@ def merged(all_results):
 
 
 def write(path, results, parts):
-    """Puts the tables between the marks of the document; parts: what each part proves."""
+    """Puts the tables between the marks of the document; parts: the description of each part."""
     text = path.read_text()
     begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
     path.write_text(text[:begin] + "\n" + table_of(results, parts) + "\n" + text[end:])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""EleutherAI's lm-evaluation-harness on weights of this program.
+"""Runs EleutherAI's lm-evaluation-harness on weights of this program.
 
     python3 -m pip install lm_eval tokenizers
     python3 scripts/lm_eval_adapter.py --model_args weights=runs/my/weights --tasks arc_easy,lambada_openai
@@ -9,8 +9,8 @@ tokenizer.json; `program=` the program (build/release/trident); `prefix_token=` 
 for texts without a context, where the model has neither a first nor a last token.
 
 Choices are scored by `trident eval --score`, a process for all of a task; texts are generated
-greedily, a process for each. Tokens are made as the harness makes them for transformers: without
-special ones.
+greedily, a process for each. Texts are tokenized as the harness does it for transformers, without
+special tokens.
 """
 
 import json
@@ -49,7 +49,7 @@ class Trident(TemplateLM):
                        else first if first is not None else self.eos)
 
     def special_token(self, name, config):
-        """Its id by tokenizer_config.json, which the harness goes by; else by config.json."""
+        """The token's id by tokenizer_config.json, which the harness uses, else by config.json."""
         path = self.directory / "tokenizer_config.json"
         tokens = json.loads(path.read_text()) if path.exists() else {}
         if "bos_token" in tokens or "eos_token" in tokens:
@@ -81,8 +81,8 @@ class Trident(TemplateLM):
         return done.stdout
 
     def scores(self, pairs):
-        """Of (context, continuation) ids: the log-likelihood, and whether greedy decoding gives
-        the continuation."""
+        """For each (context, continuation) of ids: the log-likelihood, and whether greedy decoding
+        gives the continuation."""
         requests, places, pairs = [], [], list(pairs)
         for i, (context, continuation) in enumerate(pairs):
             if not continuation:
@@ -128,7 +128,7 @@ class Trident(TemplateLM):
             answer = self.run("generate", str(self.directory), "--ids", "-", "--tokens", str(count),
                               "--temperature", "0", "--format", "json", *stops,
                               text=",".join(map(str, ids)))
-            # As the harness does: the new tokens decoded by themselves.
+            # The harness also decodes the new tokens without the context.
             text = self.tokenizer.decode(json.loads(answer)["tokens"][len(ids):])
             for stop in filter(None, until):
                 text = text.split(stop)[0]

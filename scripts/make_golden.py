@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/: what PyTorch and transformers compute, in fp64, for a small GPT-2 and Llama.
+"""Makes tests/golden/: the fp64 results of PyTorch and transformers for a small GPT-2 and Llama.
 
     python -m venv build/peers-venv
     build/peers-venv/bin/pip install -r scripts/requirements-peers.txt
@@ -50,7 +50,7 @@ class Case:
     vocab: int
     positions: int
     sequence: int
-    samples: int  # whole samples in the token stream: fewer than a run uses, so that it wraps
+    samples: int  # complete samples in the token stream: fewer than a run uses, so that it wraps
     tied: bool
     seed: int
     norm_epsilon: float = 1e-5
@@ -97,7 +97,7 @@ def draw_tokens(case):
 
 
 def write_indexed_dataset(prefix, tokens, documents):
-    """Megatron's .bin/.idx: u16 tokens cut into `documents` sequences, a document each."""
+    """Megatron's .bin/.idx: u16 tokens split into `documents` sequences, a document each."""
     edges = np.linspace(0, len(tokens), documents + 1).astype(np.int64)
     lengths = np.diff(edges)
     tokens.astype("<u2").tofile(f"{prefix}.bin")
@@ -235,7 +235,7 @@ def reference_run(model, case, tokens):
                "weight_decay": case.weight_decay},
               {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}]
     if case.optimizer == "Adafactor":
-        # Its floor of a variance depends on the dtype: that of fp32.
+        # Adafactor's floor of a variance depends on the dtype; this is the floor of fp32.
         optimizer = torch.optim.Adafactor(groups, lr=case.lr, eps=(2.0**-23, 1e-3))
     else:
         optimizer = getattr(torch.optim, case.optimizer)(
@@ -304,7 +304,7 @@ def make_case(case, folder, named_folder, run_folder):
     save_model(model, folder / "model")
     write_json(folder / "config.json", trident_config(case, named_folder, run_folder))
     model = use_float64(model)
-    # A padding token's row lacks a part of its true gradient.
+    # The reference lacks a part of the gradient of a padding token's row.
     whole = replace(case, padding=None)
     check_gradient(use_float64(draw_model(whole)), whole, tokens)
     golden, gradients = reference_run(model, case, tokens)

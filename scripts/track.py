@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Gives a run's metrics to Weights & Biases or MLflow, while it goes on or afterwards.
+"""Gives a run's metrics to Weights & Biases or MLflow, while it trains or afterwards.
 
     python3 -m pip install wandb              # or mlflow
     python3 scripts/track.py runs/my --to wandb --follow &
@@ -7,11 +7,10 @@
 
     python3 scripts/track.py runs/my --to mlflow --tracking-uri sqlite:///runs/mlflow.db
 
-RUN is logging.dir; what is read there are metrics.jsonl and config.json. With --follow the script
-waits for the run to begin, goes along with it, also when it is started again, and ends when no
-process has the run and --patience seconds have passed. Iterations that are trained again after a
-restart are given once. Weights & Biases' run goes into RUN/wandb; it is written offline unless
---online is given. What isn't finite, which metrics.jsonl has as null, is left out.
+RUN is logging.dir; the script reads its metrics.jsonl and config.json. With --follow the script
+waits for the run to begin, follows it, also through restarts, and ends when no process has held the
+run for --patience seconds. Iterations that are trained again after a restart are given once. Weights & Biases' run goes into RUN/wandb; it is written offline unless
+--online is given. Values that aren't finite, which metrics.jsonl has as null, are left out.
 """
 
 import argparse
@@ -26,7 +25,7 @@ import time
 
 
 def flat(value, name=""):
-    """Of nested objects and lists "a/b" and "a/0"; what is no number, or null, is left out."""
+    """Flattens nested objects and lists to "a/b" and "a/0"; leaves out null and values that are no number."""
     if isinstance(value, dict):
         for key, one in value.items():
             yield from flat(one, f"{name}/{key}" if name else key)
@@ -83,7 +82,7 @@ class Metrics:
                         self.replaced = True
                         return
                     self.first = first
-                # Cut back to a checkpoint, and perhaps grown again since.
+                # The file was cut back to a checkpoint, and may have grown again since.
                 file.seek(max(0, at - len(self.end)))
                 if status.st_size < at or file.read(len(self.end)) != self.end:
                     at = 0
@@ -91,7 +90,7 @@ class Metrics:
                 text = file.read()
         except FileNotFoundError:
             return
-        whole = text[:text.rfind(b"\n") + 1]  # the last line may still be being written
+        whole = text[:text.rfind(b"\n") + 1]  # the last line may be incomplete
         for number, line in enumerate(whole.splitlines(), 1):
             try:
                 metrics = json.loads(line)
@@ -109,7 +108,7 @@ class Metrics:
 
 
 def is_held(run):
-    """Whether a process has the run: it locks .trident-run."""
+    """Whether a process holds the run, which means that it locks .trident-run."""
     try:
         with open(run / ".trident-run", "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -139,7 +138,7 @@ class WeightsAndBiases:
         self.run.log(metrics, step=iteration)
 
     def flush(self):
-        pass  # a process of its own writes
+        pass  # a separate process writes
 
     def end(self, failed):
         self.run.finish(exit_code=int(failed))
@@ -154,7 +153,7 @@ class MLflow:
         self.id = mlflow.start_run(run_name=options.name).info.run_id
         self.client, self.waiting = mlflow.MlflowClient(), []
         items = list(config_of(run).items())
-        for i in range(0, len(items), 100):  # the most that it takes at once
+        for i in range(0, len(items), 100):  # its maximum for one call
             mlflow.log_params({key: str(value)[:6000] for key, value in items[i:i + 100]})
 
     def log(self, iteration, metrics):
@@ -165,7 +164,7 @@ class MLflow:
             self.flush()
 
     def flush(self):
-        for i in range(0, len(self.waiting), 1000):  # the most that it takes at once
+        for i in range(0, len(self.waiting), 1000):  # its maximum for one call
             self.client.log_batch(self.id, metrics=self.waiting[i:i + 1000])
         self.waiting = []
 
@@ -192,10 +191,10 @@ def main():
     if not options.follow and not path.is_file():
         sys.exit(f"track: {path}: there is no such file; name the folder of a run (logging.dir)")
     metrics, tracker, count, seen, failed = Metrics(path), None, 0, time.monotonic(), False
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends it in order, too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends it like Ctrl-C
     try:
         while True:
-            held = is_held(run)  # before the lines: those that come after it ended are all there
+            held = is_held(run)  # before reading, so that the lines of an ended run are complete
             for iteration, values in metrics.new():
                 tracker = tracker or {"wandb": WeightsAndBiases, "mlflow": MLflow}[options.to](
                     options, run)

@@ -1,4 +1,4 @@
-// A config with a comment above each of its keys.
+// Writes a config with a comment above each of its keys.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kWidth = 100;
 
-// Its first sentence, and what follows up to a width that a comment may have.
+// The first sentence of `text`, without backquotes.
 std::string begin_of(std::string text) {
   std::erase(text, '`');
   const auto end = text.find(". ");
@@ -44,7 +44,7 @@ std::string meaning_of(const std::string& path, const ConfigConstraints& constra
   return "";
 }
 
-// With a space behind what stands between values.
+// Adds a space after each comma and colon outside strings.
 std::string spaced(const std::string& text) {
   std::string result;
   bool quoted = false;

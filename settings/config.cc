@@ -15,7 +15,7 @@ template <class Row>
 const Row& row_of(const Config& config, std::vector<Row> ConfigConstraints::*rows, const char* key,
                   const std::string& name) {
   if (!config.constraints)
-    throw Error("this config was not loaded: nobody knows what its names stand for");
+    throw Error("this config was not loaded, so its names have no constraints to look up");
   const Row* row = find_row((*config.constraints).*rows, name);
   if (row == nullptr) throw Error(fmt::format("config: {}: there is no \"{}\"", key, name));
   return *row;

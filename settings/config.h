@@ -1,10 +1,13 @@
-// The configuration of a training run: what the JSON file says, with every default filled in.
+// The configuration of a training run: the values of a JSON file, with every default filled in.
 //
-// Members are named exactly as the keys of the file; docs/config.md (generated from the field
-// table, settings/fields.h) says what each one means, its range and its unit. The initialisers here
-// are the constant defaults; defaults that follow from other keys are marked "derived" and are
-// filled in by load_config, so after loading every number is final. In a loaded Config 0 and ""
-// mean "none" where a comment says so, nowhere else.
+// Members are named exactly as the keys of the file. docs/config.md, which is generated from the
+// field table (settings/fields.h), describes each key with its range and its unit. The initialisers
+// here are the constant defaults. load_config fills in the defaults that follow from other keys,
+// which are marked "derived"; after loading every number is final. In a loaded Config 0 and ""
+// mean "none" only where a comment says so.
+//
+// A Config is a value. Loading is local to the caller: no function here is collective, and all may
+// be called from any thread. A config with problems throws RequestError (base/error.h).
 #pragma once
 
 #include <array>
@@ -40,7 +43,7 @@ struct ModelConfig {
   double hidden_dropout = 0.0;
   double attention_dropout = 0.0;
   std::optional<std::int64_t> pad_token_id =
-      {};  // its row of the embedding gets no look-up gradient
+      {};  // the look-up adds no gradient to this token's row of the embedding
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -53,34 +56,34 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;
   std::string rank_order = "tp-dp-pp";  // fastest-varying axis first
-  // Of a program that links the library; not asked for in a file (LoadOptions).
+  // Axes of a program that links the library (LoadOptions::more_axes). No key sets them.
   std::vector<MeshAxis> more_axes = {};
 
   static ParallelConfig one_rank() { return {.data_parallel_size = 1}; }
-  // All of them: data, tensor, pipeline, then more_axes.
+  // All axes: data, tensor, pipeline, then more_axes.
   std::vector<MeshAxis> axes() const;
-  // Ranks of each such group.
+  // The number of ranks in each group of this kind.
   std::int64_t ranks(Group group) const { return group_size(axes(), group); }
   bool operator==(const ParallelConfig&) const = default;
 };
 
 struct PipelineConfig {
-  std::string schedule = {};       // derived: the usual one for one chunk a rank, or for several
-  std::string schedule_file = {};  // "": none
+  std::string schedule = {};  // derived: the usual schedule for one chunk a rank, or for several
+  std::string schedule_file = {};                       // "": none
   std::int64_t microbatch_group_size_per_vp_stage = 0;  // 0: the schedule's own rule
-  // Layers of each of the p·v stages, in stage order; "even" and "auto" are numbers once loaded.
+  // Layers of each of the p·v stages, in stage order. Loading turns "even" and "auto" into numbers.
   std::vector<std::int64_t> layer_split = {};
   bool operator==(const PipelineConfig&) const = default;
 };
 
-// global_batch_size = micro_batch_size · gradient_accumulation_steps · ranks that get different
-// samples (data_parallel_size).
+// global_batch_size = micro_batch_size · gradient_accumulation_steps · the number of ranks that get
+// different samples (data_parallel_size).
 struct BatchConfig {
   std::int64_t global_batch_size = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t gradient_accumulation_steps = 0;
-  // Smaller batches at first: {the first, by how much they grow, samples until global_batch_size is
-  // reached}; {}: all alike.
+  // Smaller batches at first: {first size, increment, samples until global_batch_size is reached}.
+  // {}: all batches have the same size.
   std::vector<std::int64_t> rampup_batch_size = {};
   bool operator==(const BatchConfig&) const = default;
 };
@@ -123,18 +126,19 @@ struct OptimizerParams {
   bool operator==(const OptimizerParams&) const = default;
 };
 
-// Parameters with a rate or a weight decay of their own.
+// Parameters with their own learning rate or weight decay.
 struct ParamGroup {
-  std::string params = {};  // a pattern of their names
+  std::string params = {};  // a pattern of parameter names
   double lr_mult = 1.0;
-  std::optional<double> weight_decay = {};  // of all of them; none: as without the group
+  std::optional<double> weight_decay =
+      {};  // of all matching parameters; none: as without the group
   bool operator==(const ParamGroup&) const = default;
 };
 
 struct OptimizerConfig {
   std::string type = "AdamW";
   OptimizerParams params = {};
-  std::vector<ParamGroup> param_groups = {};  // the first that matches counts
+  std::vector<ParamGroup> param_groups = {};  // the first group that matches a name applies
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -142,7 +146,7 @@ struct LrSchedulerConfig {
   // constant linear cosine cosine_with_restarts wsd polynomial exponential piecewise
   std::string type = "constant";
   std::int64_t warmup_iters = 0;
-  double warmup_ratio = 0.0;     // left only while training.train_iters is 0; see set_train_iters
+  double warmup_ratio = 0.0;     // kept only while training.train_iters is 0; see set_train_iters
   std::int64_t decay_iters = 0;  // derived: training.train_iters
   double min_lr = 0.0;
   double power = 1.0;
@@ -170,7 +174,7 @@ struct ValidationSet {
 struct TokenizerConfig {
   std::string type = "byte";      // "byte", "file"
   std::string path = {};          // tokenizer.json of type "file", else ""
-  std::string errors = "strict";  // of text that isn't UTF-8: "strict", "replace"
+  std::string errors = "strict";  // handling of text that isn't UTF-8: "strict", "replace"
   std::string eos_token = {};     // follows each document; "": the tokenizer's own
   bool operator==(const TokenizerConfig&) const = default;
 };
@@ -180,9 +184,9 @@ struct DataConfig {
   std::vector<ValidationSet> validation = {};
   std::string split = {};  // parts for training, validation, test: "949,50,1"; "": all for training
   TokenizerConfig tokenizer = {};
-  std::string json_key = "text";              // of a document's text in .jsonl and .parquet
+  std::string json_key = "text";              // key of a document's text in .jsonl and .parquet
   bool append_eod = true;                     // end of text after each document
-  std::string cache_path = ".trident-cache";  // folder of the tokens of texts
+  std::string cache_path = ".trident-cache";  // folder for the tokens of texts
   std::int64_t sequence_length = 0;           // derived: model.max_position_embeddings
   bool shuffle = true;
   std::int64_t seed = 1234;
@@ -193,35 +197,35 @@ struct DataConfig {
 };
 
 struct TrainingConfig {
-  std::int64_t train_iters = 0;   // 0: by train_epochs, which the trainer turns into iterations
-  std::int64_t train_epochs = 0;  // 0: by train_iters; exactly one of the two is set
+  std::int64_t train_iters = 0;   // 0: the trainer computes it from train_epochs
+  std::int64_t train_epochs = 0;  // 0: train_iters is given; exactly one of the two is set
   std::int64_t seed = 1234;
   std::int64_t eval_interval = 100;  // 0: only after the last iteration
   std::int64_t eval_iters = 10;      // global batches of each evaluation
   bool deterministic = true;
   double label_smoothing = 0.0;
-  double ema_decay = 0.0;               // of the weights' moving average; 0: none is kept
+  double ema_decay = 0.0;               // decay of the weights' moving average; 0: none is kept
   std::string on_non_finite = "stop";   // "stop", "skip"
   std::int64_t max_skipped_steps = 10;  // in a row
   bool operator==(const TrainingConfig&) const = default;
 };
 
-// Checkpoints in memory or on a disk of the node's own.
+// Checkpoints in a node's own memory or on its own disk.
 struct LocalCheckpointConfig {
   std::string dir = {};
   std::int64_t interval = 0;
-  std::int64_t replicas = 1;  // at ranks of other nodes
-  double mtbf_hours = 0;      // of failures that they don't survive; 0: as for the whole job
+  std::int64_t replicas = 1;  // copies on ranks of other nodes
+  double mtbf_hours = 0;  // of failures that destroy all copies; 0: CheckpointConfig::mtbf_hours
   bool operator==(const LocalCheckpointConfig&) const = default;
 };
 
 struct CheckpointConfig {
-  // A Hugging Face directory, a checkpoint, the iteration of one in `save`, or "auto"; "": start
-  // from initial weights, where there is no checkpoint in `save`.
+  // A Hugging Face directory, a checkpoint, the iteration of a checkpoint in `save`, or "auto". "":
+  // start from initial weights if there is no checkpoint in `save`.
   std::string load = {};
-  // What is left out of the checkpoint that `load` names: "optimizer", "iteration", "data".
+  // Parts of the checkpoint in `load` that are not loaded: "optimizer", "iteration", "data".
   std::vector<std::string> exclude_from_loading = {};
-  std::map<std::string, std::string> key_mapping = {};  // names of tensors there: names here
+  std::map<std::string, std::string> key_mapping = {};  // tensor names in `load`: the model's names
   bool grow_vocabulary = false;
   std::string resume = "auto";
   std::string save = {};  // directory of the final weights and the checkpoints; "": not saved
@@ -237,29 +241,29 @@ struct CheckpointConfig {
   bool device_copies = true;
   std::int64_t niceness = 10;
   std::string io_priority = "low";  // "usual", "low", "idle"
-  double mtbf_hours = 0;            // of the whole job; 0: not stated
+  double mtbf_hours = 0;            // mean time between failures of the job; 0: not stated
   LocalCheckpointConfig local = {};
   bool operator==(const CheckpointConfig&) const = default;
 };
 
-// The override by which the data-parallel size follows from LoadOptions::ranks.
+// An override that derives the data-parallel size from LoadOptions::ranks.
 inline constexpr const char* size_follows_ranks = "parallel.data_parallel_size=\"auto\"";
-// And that by which it is the least.
+// An override that makes the data-parallel size the least possible one.
 inline constexpr const char* least_size = "parallel.data_parallel_size=1";
-// What a layout sets beside "parallel", as "zero_optimization.stage". Where "parallel" is "auto",
-// those that a config gives stay.
+// The keys that a layout sets in addition to "parallel", such as "zero_optimization.stage". Where
+// "parallel" is "auto", a key of this list that the config gives keeps its value.
 const std::vector<std::string>& layout_keys();
 
-// Whether checkpoint.load is the number of an iteration.
+// Whether `load`, a value of checkpoint.load, is the number of an iteration.
 bool is_iteration(const std::string& load);
 
 struct RuntimeConfig {
   std::string device = "auto";        // after loading never "auto"
   std::string transport = "auto";     // after loading never "auto"
-  std::int64_t ranks_per_node = 0;    // 0: nodes are hosts, as the transport finds them
+  std::int64_t ranks_per_node = 0;    // 0: nodes are hosts, as the transport reports them
   std::int64_t threads_per_rank = 0;  // derived: max(1, cores / ranks on this machine)
   double timeout_seconds = 600.0;
-  std::string machine = {};  // a machine file, by which parallel "auto" is chosen; "": none
+  std::string machine = {};  // a machine file for which parallel "auto" is chosen; "": none
   std::string collective_algorithm = "auto";  // after loading "auto" only if not deterministic
   std::string bf16_products = "auto";         // "auto", "native", "widened"
   bool operator==(const RuntimeConfig&) const = default;
@@ -268,7 +272,7 @@ struct RuntimeConfig {
 struct LoggingConfig {
   std::string dir = {};  // derived: runs/<name of the config file without its extension>
   bool overwrite = false;
-  std::int64_t log_interval = 0;  // 0: as often as the place of the lines suggests
+  std::int64_t log_interval = 0;  // iterations; 0: four lines a minute
   bool tensorboard = true;
   bool trace = true;
   std::vector<std::int64_t> trace_at = {};           // iterations, from 1; {}: the second
@@ -292,14 +296,14 @@ struct Config {
   CheckpointConfig checkpoint = {};
   RuntimeConfig runtime = {};
   LoggingConfig logging = {};
-  // What its names stand for, as LoadOptions said.
+  // The registry in which its names are looked up: LoadOptions::constraints.
   std::shared_ptr<const ConfigConstraints> constraints = {};
 
-  // Ranks in all: the product of the axes.
+  // Total number of ranks: the product of the axes.
   std::int64_t world_size() const;
   // Micro-batches that one pipeline runs per step: gradient_accumulation_steps.
   std::int64_t num_microbatches() const;
-  // Stages in all: pipeline ranks · chunks per rank (p·v).
+  // Total number of stages: pipeline ranks · chunks per rank (p·v).
   std::int64_t stages() const;
   // vocab_size rounded up to a multiple of make_vocab_size_divisible_by · tensor size
   // (Megatron-LM's rule), so that every tensor rank holds an equal slice.
@@ -310,88 +314,95 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// What the file can't know.
+// Facts about the program and the machine that the file can't contain.
 struct LoadOptions {
-  // What names may stand for: built_in_constraints() (engine/setup/registry.h), or with rows of the
-  // program's own. Has to be given.
+  // The registry of valid names: built_in_constraints() (engine/setup/registry.h), or the same with
+  // the program's own rows. Required.
   std::shared_ptr<const ConfigConstraints> constraints = {};
-  // Axes beside the config's own, with their sizes.
+  // Axes in addition to the config's own, with their sizes.
   std::vector<MeshAxis> more_axes = {};
-  // Ranks that run (--ranks, or the size of the MPI world); resolves data_parallel_size "auto".
+  // The number of ranks that run (--ranks, or the size of the MPI world). It resolves
+  // data_parallel_size "auto".
   std::optional<std::int64_t> ranks = {};
-  // Ranks on this machine; by default all of them.
+  // The number of ranks on this machine; by default all ranks.
   std::optional<std::int64_t> local_ranks = {};
-  // Cores that the ranks of this machine share.
+  // The number of cores that the ranks of this machine share.
   std::int64_t cores = 1;
-  // What batch.micro_batch_size "auto" stands for; who knows the memory finds it
-  // (planner/plan/fit.h). 0: all sequences of a data-parallel rank.
+  // The value of batch.micro_batch_size "auto", which planner/plan/fit.h finds from the memory of
+  // the machine. 0: all sequences of a data-parallel rank.
   std::optional<std::int64_t> micro_batch_size = {};
-  // What runtime.transport "auto" stands for: "local", or "mpi" under mpirun.
+  // The value of runtime.transport "auto": "local", or "mpi" under mpirun.
   std::string transport = "local";
-  // What runtime.device "auto" stands for: "cpu", or "cuda" where there is a GPU.
+  // The value of runtime.device "auto": "cpu", or "cuda" where there is a GPU.
   std::string device = "cpu";
-  // The "model" section of the weights in the folder that checkpoint.load names, as JSON text:
-  // what the config leaves out of its own. RequestError where there are none. nullptr: no folder
-  // is read.
+  // Returns the "model" section of the weights in the folder `load` (checkpoint.load), as JSON
+  // text. The config takes from it the model keys that it leaves out itself. Throws RequestError
+  // where the folder has no weights. nullptr: no folder is read.
   std::function<std::string(const std::string& load)> saved_model = {};
-  // GPUs of this machine; transport "auto" is nccl where there is one for each rank.
+  // The number of GPUs of this machine. Transport "auto" is nccl where each rank has a GPU.
   std::int64_t gpus = 0;
 };
 
 struct LoadedConfig {
   Config config = {};
-  // What was asked for, as JSON text: the file with its overrides, no default filled in.
+  // The requested config as JSON text: the file with its overrides, without defaults.
   std::string written = {};
   std::string filled_in = {};  // config_to_json(config, written)
-  // "parallel" is "auto": `config` is that of one rank that runs a sample at a time, without the
-  // layout_keys() that `written` may have, and with as many threads as each of LoadOptions::ranks
-  // gets. Who knows the machine chooses (run/startup/auto_layout.h).
+  // "parallel" is "auto". `config` then describes one rank that runs one sample at a time, without
+  // the layout_keys() that `written` may have. Its number of threads is that of each of
+  // LoadOptions::ranks. run/startup/auto_layout.h, which knows the machine, chooses the layout.
   bool parallel_is_auto = false;
   bool micro_batch_is_auto = false;
-  bool accumulation_is_given = false;  // so that "auto" is one size
+  bool accumulation_is_given = false;  // then only one micro-batch size is possible for "auto"
   bool device_is_auto = false;
-  std::string why_layout = {};  // for who knows the machine: how parallel "auto" was chosen
-  // For who knows the machine: bytes a rank that no micro-batch size fits which is "auto"; else 0.
+  // The members below are set by the caller that knows the machine, not by load_config.
+  std::string why_layout = {};  // how parallel "auto" was chosen
+  // Memory of a rank in bytes if no micro-batch size fits for "auto"; else 0.
   std::int64_t fits_none = 0;
-  std::string why_cpu = {};  // for who knows the machine: why "auto" took the CPU
+  std::string why_cpu = {};  // why device "auto" took the CPU
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array
 // element by its number: "data.train.0.path=x"); a value that isn't JSON is a string. Throws
-// RequestError with every problem, each as "config: /json/path: what was got, the rule; the
-// choice".
+// RequestError with every problem, each as "config: /json/path: the value, the rule; the nearest
+// valid choice".
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
                          const LoadOptions& options);
 
-// The text of a config's file, which may be a pipe, with those that it extends: paths from its own
-// folder; later ones and the file itself win, key by key. RequestError where one can't be read.
+// Reads a config's file, which may be a pipe, merged with the files that it extends. Their paths
+// start from the folder of the file that names them. Key by key later files win over earlier ones,
+// and the file itself over all. Throws RequestError where a file can't be read.
 std::string read_config(const std::string& path);
-// Whether, with these overrides, its "parallel" is "auto"; false where that can't be read.
+// Whether "parallel" is "auto" in the config `text` with these overrides; false where they can't be
+// parsed.
 bool layout_is_auto(const std::string& text, const std::vector<std::string>& overrides);
 
-// The same from JSON text. `name` stands for the file in errors and in logging.dir's default.
+// As load_config, from JSON text. `name` stands for the file in errors and in logging.dir's
+// default.
 LoadedConfig parse_config(std::string_view text, const std::vector<std::string>& overrides,
                           const LoadOptions& options, const std::string& name = "config.json");
 
-// Sets training.train_iters and what follows from it: scheduler.warmup_iters (from warmup_ratio)
-// and scheduler.decay_iters where it isn't given. For a trainer that has turned train_epochs into
-// iterations. Throws RequestError where the learning-rate schedule doesn't fit.
+// Sets training.train_iters and the values that follow from it: scheduler.warmup_iters (from
+// warmup_ratio) and, where they aren't given, scheduler.decay_iters and wsd_decay_iters. The
+// trainer calls this once it has turned train_epochs into iterations. Throws RequestError where the
+// learning-rate schedule doesn't fit.
 void set_train_iters(Config& config, std::int64_t train_iters);
 
-// `config` as indented JSON, every key present. With `written` (LoadedConfig::written), "derived"
-// tells which values nobody wrote but were derived, and what was written in their place. That loads
-// back as the same Config under any circumstances; what overrides change, or any change of the file
-// by hand, what follows from it is derived anew.
+// `config` as indented JSON, every key present. With `written` (LoadedConfig::written), a section
+// "derived" lists the values that were derived, with the values that were written in their place.
+// The result loads back as the same Config on any machine. After an override or an edit by hand,
+// loading derives the values that follow from it anew.
 std::string config_to_json(const Config& config);
 std::string config_to_json(const Config& config, const std::string& written);
-// Whether somebody wrote the key at this JSON pointer: `written` has it, and not as null. True of
-// "", where nobody knows.
+// Whether `written` has the key at this JSON pointer, and not as null. True where `written` is "",
+// which means that the written config is unknown.
 bool is_written(const std::string& written, std::string_view path);
 
 // The JSON Schema (draft 2020-12) of a config file, indented.
 std::string config_schema(const ConfigConstraints&);
 
-// A config's text, JSON in the order of its keys, with a comment above each: what it means.
+// The JSON text `config`, in the order of its keys, with a comment above each key that describes
+// it.
 std::string annotated_config(const std::string& config, const ConfigConstraints&);
 
 // The reference page, docs/config.md.

@@ -1,9 +1,12 @@
-// What the config has to know of the things that its names stand for: schedules, models,
-// optimizers, transports, all-reduce algorithms. Each room has a table of its kinds, whose rows
-// begin with these rules and go on with what makes the thing (ScheduleKind in
-// scheduler/schedules.h, OptimizerKind in engine/optimizer/optimizer_registry.h, ...). Choices,
-// defaults, checks, schema and reference page read the rules, so no name stands anywhere but in its
-// row.
+// Constraints on the config by the names in it: schedules, models, optimizers, transports and
+// all-reduce algorithms.
+//
+// Each library has a registry. A row of the registry begins with the constraints here; its other
+// members make the object (ScheduleKind in scheduler/schedules.h, OptimizerKind in
+// engine/optimizer/optimizer_registry.h, ...). Choices, defaults, checks, schema and reference page
+// read the constraints, so each name is written only in its row.
+//
+// The rows are constant after start-up; any thread may read them.
 #pragma once
 
 #include <cstdint>
@@ -18,64 +21,65 @@ namespace trident {
 
 struct Config;
 
-// How many chunks a rank holds in a pipeline schedule: one; two, along a V; several, 2 by default;
-// any number, which the schedule chooses.
+// The number of chunks that a rank holds in a pipeline schedule: one; two, placed along a V;
+// several (2 by default); or any number, which the schedule chooses.
 enum class ChunkRule : std::uint8_t { one, two, several, any };
 
 struct ScheduleConstraints {
   std::string name = {};
   ChunkRule chunks = ChunkRule::one;
-  // What a config gets that names none: one such row for one chunk a rank, one for several.
-  bool usual = false;
-  // Runs groups of micro-batches through a chunk before it turns to the next; it then needs several
-  // chunks and ranks, and `ungrouped` names the kind to take for one chunk.
+  // The default where a config names no schedule: one row for one chunk a rank, one for several.
+  bool is_default = false;
+  // Runs groups of micro-batches through a chunk before it turns to the next chunk. The schedule
+  // then needs several chunks and ranks; `ungrouped` names the schedule to use for one chunk.
   bool grouped = false;
   std::string ungrouped = {};
-  bool flushed = true;  // an iteration's micro-batches all end before its update
-  // Each stage updates by itself after each micro-batch: nobody knows a gradient of all stages.
+  bool flushed = true;  // all micro-batches of an iteration end before its update
+  // Each stage updates by itself after each micro-batch, so no gradient of all stages exists.
   bool each_microbatch = false;
-  bool searched = false;  // its lists follow the sizes at hand, not one rule
+  bool searched = false;  // a search makes its action lists for the sizes at hand; no formula does
 };
 
 enum class Positions : std::uint8_t { learned, rotary, other };
 
 struct ModelConstraints {
   std::string name = {};
-  std::string doc = {};  // what comes after "NAME ", for people
+  std::string doc = {};  // the text after "NAME " in documentation and messages
   Positions positions = Positions::other;
   bool grouped_queries = true;
   bool gated_mlp = false;  // SwiGLU: ffn_hidden_size has to be given
   bool tied = true;        // tie_word_embeddings' default
-  // Its embedding may have a padding token, whose row gets no gradient by look-up.
+  // The embedding may have a padding token. The look-up adds no gradient to that token's row.
   bool padding_row = false;
-  // Rules of its own, after all others.
+  // The model's own checks, which run after all others.
   std::function<void(const Config&, ConfigProblems&)> check = {};
 };
 
 struct OptimizerConstraints {
   std::string name = {};
-  std::string doc = {};     // what comes after "NAME ", for people
+  std::string doc = {};     // the text after "NAME " in documentation and messages
   double weight_decay = 0;  // the default
-  // Parameters that it reads beside lr and weight_decay.
+  // Parameters that it reads in addition to lr and weight_decay.
   bool betas = false, eps = false, momentum = false;
 };
 
 struct TransportConstraints {
   std::string name = {};
-  std::string doc = {};                   // what comes after "NAME ", for people
-  bool cpu = true, gpu = false;           // whose tensors it carries
-  bool gpu_for_each_rank = false;         // every rank has a GPU for itself
-  bool threads = true, processes = true;  // what its ranks may be
+  std::string doc = {};                   // the text after "NAME " in documentation and messages
+  bool cpu = true, gpu = false;           // the devices whose tensors it carries
+  bool gpu_for_each_rank = false;         // every rank has a GPU of its own
+  bool threads = true, processes = true;  // whether ranks may be threads, or processes
 };
 
 struct AlgorithmConstraints {
   std::string name = {};
-  bool in_rank_order = false;  // adds so, whatever the number of ranks
-  bool gpu = false;            // also for tensors of GPUs
+  bool in_rank_order = false;  // adds in rank order for every number of ranks
+  bool gpu = false;            // also serves tensors on GPUs
 };
 
-// All of them, in the order in which they are shown. Made from the rooms' tables by
-// constraints_of() (engine/setup/registry.h), whose rows the same object holds.
+// The constraints of all names, in the order in which messages list them. constraints_of()
+// (engine/setup/registry.h) makes this object from the libraries' registries. The object that it
+// makes also holds the rows themselves.
 struct ConfigConstraints {
   virtual ~ConfigConstraints() = default;
 
@@ -84,18 +88,19 @@ struct ConfigConstraints {
   std::vector<OptimizerConstraints> optimizers;
   std::vector<TransportConstraints> transports;
   std::vector<AlgorithmConstraints> algorithms;
-  // What pipeline.layer_split "auto" stands for: the layers of each stage. The config is filled in
-  // but for batch sizes that are derived.
+  // Computes pipeline.layer_split "auto": the layers of each stage. The config is filled in except
+  // for derived batch sizes.
   std::function<std::vector<std::int64_t>(const Config&)> layer_split;
 };
 
-// The rules of what a loaded config names.
+// The constraints of the names in a loaded config. Throw Error where the config was not loaded or
+// the registry has no such row.
 const ScheduleConstraints& schedule_constraints(const Config&);
 const ModelConstraints& model_constraints(const Config&);
 const OptimizerConstraints& optimizer_constraints(const Config&);
 const TransportConstraints& transport_constraints(const Config&);
 
-// The row of this name; null: none.
+// The row of this name; nullptr if there is none.
 template <class Row>
 const Row* find_row(const std::vector<Row>& rows, std::string_view name) {
   for (const Row& row : rows) {
@@ -119,11 +124,12 @@ std::vector<std::string> names_of(const std::vector<Row>& rows) {
   return names_where(rows, [](const Row&) { return true; });
 }
 
-// Of the schedule that a config gets which names none; "" where the table has no such row.
+// The name of the default schedule for one chunk a rank, or for several; "" where no row is marked
+// as usual for it.
 template <class Row>
-std::string usual_schedule(const std::vector<Row>& rows, bool several_chunks) {
+std::string default_schedule(const std::vector<Row>& rows, bool several_chunks) {
   const auto names = names_where(rows, [&](const Row& row) {
-    return row.usual && (row.chunks == ChunkRule::several) == several_chunks;
+    return row.is_default && (row.chunks == ChunkRule::several) == several_chunks;
   });
   return names.empty() ? "" : names.front();
 }

@@ -1,5 +1,5 @@
-// A filled-in config tells which of its values were derived. Reading it back, values that are older
-// than an override or an edit are derived anew; the others stay as they ran.
+// A filled-in config lists which of its values were derived. When it is read back, values that
+// follow from an override or an edit are derived anew; the others keep the run's values.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// Of a key that was derived: what was written there (null: nothing), and what it became.
+// A derived key: the value that was written there (null: none), and the derived value.
 struct Entry {
   std::string path;
   json written, value;
@@ -28,8 +28,8 @@ struct Entry {
 constexpr auto kKeys = "keys";
 constexpr auto kFingerprint = "fingerprint";
 
-// Of a filled-in config without its derived values, so that an edit shows. Keys that are null
-// say the same as no key.
+// A hash of a filled-in config without its derived values, which reveals later edits. A null key
+// counts as a missing key.
 std::string fingerprint(const json& document) {
   json given = json::object();
   for (const Field& field : fields()) {
@@ -48,8 +48,8 @@ void put(json& document, const std::string& path, const json& value) {
   }
 }
 
-// What may be derived: sources are as they are written, and the default of logging.dir names the
-// file that the config was first read from.
+// Whether the value of a field may be derived. Sources and groups stay as they are written, and the
+// default of logging.dir names the file that the config was first read from.
 bool may_be_derived(const Field& field) {
   return !std::holds_alternative<Member<std::vector<DataSource>>>(field.member) &&
          !std::holds_alternative<Member<std::vector<ValidationSet>>>(field.member) &&
@@ -93,7 +93,7 @@ std::vector<Entry> read_entries(const json& derived) {
   return entries;
 }
 
-// Whether an override sets this key or what is below it.
+// Whether an override sets this key, a key below it or a key above it.
 bool overridden(const std::string& path, const std::vector<std::string>& overrides) {
   return std::any_of(overrides.begin(), overrides.end(), [&](const std::string& text) {
     std::string set = "/" + text.substr(0, text.find('='));
@@ -102,7 +102,8 @@ bool overridden(const std::string& path, const std::vector<std::string>& overrid
   });
 }
 
-// With what was written in place of what was derived and still is so, but for what overrides set.
+// Puts written values back in place of derived values that are unchanged, except where an override
+// sets the key.
 json undone(json document, const std::vector<Entry>& entries,
             const std::vector<std::string>& overrides) {
   for (const Entry& entry : entries) {
@@ -113,7 +114,7 @@ json undone(json document, const std::vector<Entry>& entries,
   return document;
 }
 
-// A default that was filled in nobody wrote.
+// Removes keys that have their constant default, as the written config didn't have them.
 void take_out_defaults(json& document) {
   for (const Field& field : fields()) {
     const json* const value = find(document, field.path);
@@ -123,7 +124,7 @@ void take_out_defaults(json& document) {
   }
 }
 
-// As far as it can be derived; what can't be is unsound.
+// Derives the values of a document as far as possible; values that can't be derived are unsound.
 struct Derived {
   Derived(const json& document, const LoadOptions& options, const std::string& name) {
     fill_in(document, options, name, config, problems);
@@ -137,8 +138,8 @@ struct Derived {
   Problems problems;
 };
 
-// Follow from the length of the run alone, which training.train_epochs leaves to the data, and from
-// each other: these are derived anew in any case.
+// Whether a key follows from the length of the run alone. With training.train_epochs the length
+// depends on the data, so these keys are always derived anew.
 bool follows_from_length(const std::string& path) {
   return path == "/training/train_iters" || path == "/scheduler/decay_iters" ||
          path == "/scheduler/warmup_iters" || path == "/scheduler/warmup_ratio" ||
@@ -166,18 +167,18 @@ json override_document(json& document, const std::vector<std::string>& overrides
   document.erase(kDerived);
   file.erase(kDerived);
 
-  std::vector<Entry> held;  // whose values are still those that were derived
+  std::vector<Entry> held;  // entries that still have their derived values
   for (const Entry& entry : entries) {
     const json* const now = find(file, entry.path);
     const bool is_still = (now == nullptr ? json() : *now) == entry.value;
     if (is_still && !overridden(entry.path, overrides)) held.push_back(entry);
   }
-  // What was written, without and with the overrides.
+  // The written config, without and with the overrides.
   const json before = undone(file, entries, {});
   json after = undone(file, entries, overrides);
   take_out_defaults(after);
   apply_overrides(after, overrides);
-  // Of a layout that is to be chosen anew, and after an edit, everything follows anew.
+  // If the layout is to be chosen anew, or after an edit, all values are derived anew.
   if (has_parallel_word(after) || json(fingerprint(before)) != recorded) {
     document = after;
     return after;

@@ -1,4 +1,4 @@
-// "extends": a config that begins from others.
+// "extends": a config that is merged onto other configs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::uint64_t kMaxConfig = 16 << 20;  // bytes
-constexpr std::size_t kMostFiles = 32;          // one inside another, and in all
+constexpr std::size_t kMostFiles = 32;          // limit of nested files and of all files
 
-// The files being read, outermost first, and how many have been.
+// The files being read, outermost first, and the number of files read so far.
 struct Reading {
   std::vector<fs::path> open;
   std::size_t files = 0;
@@ -32,7 +32,7 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-// Of a pipe there is no folder, nor of a file that came as a stream of this process.
+// The folder of a file; empty for a pipe and for a stream of this process (/dev/fd, /proc).
 fs::path folder_of(const std::string& path) {
   std::error_code none;
   const fs::path folder = fs::path(path).parent_path();
@@ -99,7 +99,7 @@ json with_bases(const std::string& path, const std::string& text, Reading& readi
 std::string read_config(const std::string& path) {
   try {
     std::string text = text_of(path);
-    // Without bases it is kept as it is: so a problem is found at its line.
+    // Without bases the text stays as it is, so that problems are reported at their lines.
     if (!has_bases(text)) return text;
     Reading reading;
     return json_text(with_bases(path, text, reading), 2) + "\n";

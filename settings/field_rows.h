@@ -1,4 +1,5 @@
-// What the rows of the field table are made with, and its parts.
+// Helpers that make the rows of the field table, and the functions that make its sections. Private
+// to settings/.
 #pragma once
 
 #include "settings/fields.h"
@@ -24,8 +25,9 @@ inline Range fraction() {
   return {.min = 0.0, .max = 1.0, .below_max = true};
 }
 
-// Numbers that kernels take as fp32 stay within its normal ones, in round figures: a smaller one
-// would be 0 there, a larger one infinite, and one nearer to 1 would be 1.
+// Bounds, in round figures, for numbers that kernels take as fp32. They keep a number within fp32's
+// normal range: a smaller number would become 0, a larger one infinite, and a fraction nearer to 1
+// would become 1.
 inline constexpr double kLeast = 1.2e-38, kMost = 3.4e38, kBelowOne = 0.9999999;
 
 inline Range fp32() {
@@ -38,7 +40,7 @@ inline Range fp32_fraction() {
   return {.min = kLeast, .max = kBelowOne, .or_zero = true};
 }
 
-// "BEFORE NAME DOC, NAME DOC or NAME DOC AFTER" of a table's rows.
+// "BEFORE NAME DOC, NAME DOC or NAME DOC AFTER" for the rows of a table.
 template <class Row>
 Text described(const char* before, std::vector<Row> ConfigConstraints::*rows, const char* between,
                const char* before_last, const char* after) {

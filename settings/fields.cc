@@ -1,5 +1,5 @@
-// The field table: the one place that knows a key's path, range, choices and meaning. Its rows lie
-// in fields_*.cc.
+// The field table: the only place with a key's path, range, choices and meaning. Its rows are in
+// fields_*.cc.
 #include "settings/field_rows.h"
 
 namespace trident::config_detail {
@@ -28,22 +28,23 @@ const std::vector<Section>& sections() {
        "pipeline, micro-batch, ZeRO stage and recomputation where the config doesn't give them. It "
        "is chosen at each start and printed; `config.json` then has its numbers.",
        "auto"},
-      {"/pipeline", "What each pipeline rank runs when, and which layers it holds."},
+      {"/pipeline", "The order of work on each pipeline rank, and the layers that it holds."},
       {"/batch", "Batch sizes. Any that is left out is derived; their product is checked."},
-      {"/zero_optimization", "What data-parallel ranks share out instead of each keeping a copy."},
+      {"/zero_optimization",
+       "State that data-parallel ranks shard instead of each keeping a copy."},
       {"/precision", "Number types."},
       {"/activation_checkpointing", "Trading computation for activation memory."},
       {"/optimizer", "The optimizer."},
       {"/optimizer/params", "The optimizer's numbers."},
       {"", "At the top level of the file."},
       {"/scheduler", "The learning rate over time. Iteration k counts from 1."},
-      {"/data", "What is learned."},
+      {"/data", "The texts and tokens to train and evaluate on."},
       {"/data/tokenizer", "How text becomes tokens."},
       {"/training", "Length of the run, evaluation, reproducibility."},
       {"/checkpoint", "Weights that are read and written."},
       {"/checkpoint/local", "Checkpoints in a node's own memory or on its own disk."},
       {"/runtime", "The machine."},
-      {"/logging", "What the run writes about itself."},
+      {"/logging", "The files in which the run describes itself."},
   };
   return table;
 }

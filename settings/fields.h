@@ -1,5 +1,8 @@
-// The table of the config's fields and the pieces that read it. Private to settings/: the
-// contract for everybody else is settings/config.h.
+// The table of the config's fields and the functions that read it. Private to settings/; other
+// folders use settings/config.h.
+//
+// The functions are local and reentrant. They add problems of a config to a Problems object and
+// throw RequestError only where a comment says so.
 #pragma once
 
 #include <functional>
@@ -22,7 +25,7 @@ namespace trident::config_detail {
 
 using Problems = ConfigProblems;
 
-// Text of the reference page and of messages: fixed, or made from what the rooms' tables say.
+// Text for the reference page and messages: fixed, or made from the constraints.
 class Text {
  public:
   using Make = std::function<std::string(const ConfigConstraints&)>;
@@ -51,9 +54,9 @@ struct Choice {
 struct Range {
   std::optional<double> min = {};
   std::optional<double> max = {};
-  bool above_min = false;  // min itself is out
-  bool below_max = false;  // max itself is out
-  bool or_zero = false;    // 0 is in, too
+  bool above_min = false;  // excludes min itself
+  bool below_max = false;  // excludes max itself
+  bool or_zero = false;    // also allows 0
 };
 
 template <class T>
@@ -73,12 +76,13 @@ struct Field {
   Text doc;
   std::string unit = {};
   Range range = {};  // of a number, or of each number of a list
-  // Of a string, or of each of a list of these; of another type: words in place of the value.
+  // Valid values of a string or of each string of a list. For other types: words that may stand in
+  // place of the value.
   std::vector<Choice> choices = {};
   std::function<std::vector<std::string>(const ConfigConstraints&)> kinds =
-      {};                       // choices of a table
-  Text derived = {};            // where the default follows from; such a key may be null
-  bool number_is_text = false;  // of a string: a whole number counts as its digits
+      {};                       // the names in a registry, added to `choices`
+  Text derived = {};            // how the default is derived; a key with this text may be null
+  bool number_is_text = false;  // a string field also accepts a number and keeps its digits
   bool required = false;
 };
 
@@ -89,26 +93,26 @@ const std::vector<Field>& fields();
 struct Section {
   std::string path;
   std::string doc;
-  std::string word = {};  // that may stand in place of its keys; "": none
+  std::string word = {};  // a word that may stand in place of the keys; "": none
 };
 const std::vector<Section>& sections();
 
-// The choices of a field, those of a table after its own.
+// The choices of a field: its own, then those of its registry.
 std::vector<Choice> choices_of(const Field& field, const ConfigConstraints& constraints);
 
 // "an integer, at least 1"; "one of "a", "b""; ….
 std::string expected(const Field& field, const ConfigConstraints& constraints);
 
-// The value of a field as JSON; null where it is "none" or still to be derived.
+// The value of a field as JSON; null where it is "none" or not derived yet.
 nlohmann::ordered_json value_of(const Field& field, const Config& config);
 
-// Values are whole numbers, or lists of such.
+// Whether the field's values are integers or lists of integers.
 bool is_integer(const Field& field);
 
-// Choices are words in place of a value of another type.
+// Whether the field's choices are words in place of a value of another type.
 bool has_words(const Field& field);
 
-// "/model/hidden_size" is "hidden_size" of "/model".
+// The leaf of "/model/hidden_size" is "hidden_size", its parent "/model".
 inline std::string leaf(const std::string& path) {
   return path.substr(path.rfind('/') + 1);
 }
@@ -116,22 +120,24 @@ inline std::string parent(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-// The section of a filled-in config that no field has.
+// A section of a filled-in config that has no fields.
 inline constexpr auto kDerived = "derived";
 
-// Paths of the keys that the file or an override gave.
+// Paths of the keys that the file or an override sets.
 using Given = std::set<std::string, std::less<>>;
 
-// What a document holds at a path; nullptr: nothing.
+// The value in a document at a path; nullptr if there is none.
 const nlohmann::json* find(const nlohmann::json& document, std::string_view path);
 
-// Applies the overrides to a document, and undoes what "derived" tells of values that overrides or
-// edits have overtaken. Gives what people wrote, with the overrides. Throws RequestError.
+// Applies the overrides to a document. Where the document has a section "derived", also derives
+// anew the values that are out of date after overrides or edits. Returns the document as it was
+// written, with the overrides. Throws RequestError.
 nlohmann::json override_document(nlohmann::json& document,
                                  const std::vector<std::string>& overrides,
                                  const LoadOptions& options, const std::string& name);
 
-// A filled-in config as it was written, what has been edited since in it; any other as it is.
+// Turns a filled-in config back into the written one, later edits included. Returns any other
+// document unchanged. Throws RequestError.
 nlohmann::json as_written(nlohmann::json document);
 
 // `written` as text, in the order of fields().
@@ -140,34 +146,36 @@ std::string written_text(const nlohmann::json& written);
 // Sets each "a.b=value" in the document; null removes the key. Throws RequestError.
 void apply_overrides(nlohmann::json& document, const std::vector<std::string>& overrides);
 
-// Whether /parallel is its word.
+// Whether the value of /parallel is the section's word, "auto".
 bool has_parallel_word(const nlohmann::json& document);
 
-// Looks for keys that no field has, and for sections that aren't objects.
+// Reports unknown keys, and sections that aren't objects.
 void check_keys(const nlohmann::json& document, Problems& problems);
 
-// A value as it is shown in a problem.
+// The text of a value in a problem.
 std::string shown(const nlohmann::json& value);
 
-// Reads every field of the document into `config`, whose rules are set; types, ranges and choices.
+// Reads every field of the document into `config` and checks types, ranges and choices. Requires
+// config.constraints. Returns the keys that the document has.
 Given read_fields(const nlohmann::json& document, Config& config, Problems& problems);
 
-// Fills in what follows from other keys.
+// Fills in the values that follow from other keys.
 void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems);
 
-// Takes back what has no effect in the layout (settings/ineffective_keys.h), before what follows
-// from it is filled in.
+// Switches off keys without effect in the layout (settings/ineffective_keys.h). resolve() calls it
+// before it fills in the values that follow from these keys.
 void switch_off_ineffective_keys(Config& config, const Problems& problems);
 
-// Reads a document into `config` and fills in what follows: all but the rules between fields. False
-// where it could not be read as far as that; then there is a problem, and no field is sound.
+// Reads a document into `config` and fills in derived values. It does not check the constraints
+// between fields. Returns false where the document could not be read that far; then `problems` has
+// a line, and no field is sound.
 bool fill_in(const nlohmann::json& document, const LoadOptions& options, const std::string& name,
              Config& config, Problems& problems);
 
-// The rules between fields, on a resolved config.
+// Checks the constraints between fields of a resolved config.
 void validate(const Config& config, Problems& problems);
-// Its parts.
+// The parts of validate().
 void validate_model(const Config& config, Problems& problems);
 void validate_tensor_parallel(const Config& config, Problems& problems);
 void validate_pipeline(const Config& config, Problems& problems);
@@ -177,17 +185,17 @@ void validate_optimizer(const Config& config, Problems& problems);
 void validate_precision(const Config& config, Problems& problems);
 void validate_fp16_schedule(const Config& config, Problems& problems);
 
-// The names of the axes, in the order that parallel.rank_order has by default, then those that it
-// may leave out.
+// The names of the axes that have a config key, in the default order of parallel.rank_order.
 std::vector<std::string> ordered_axes(const ParallelConfig& parallel);
-// Whether the sizes of all axes that a file gives are sound.
+// Whether the sizes of all axes with a config key are sound.
 bool axes_sound(const Config& config, const Problems& problems);
 
-// The learning-rate schedule's numbers that follow from training.train_iters, if that is set.
+// Fills in the learning-rate schedule's numbers that follow from training.train_iters, if that is
+// set.
 void resolve_iterations(Config& config);
 void validate_iterations(const Config& config, Problems& problems);
 
-// "949,50,1" as fractions of its sum; nothing where it is malformed.
+// "949,50,1" as fractions of its sum; nullopt where the text is malformed.
 std::optional<std::array<double, 3>> parse_split(const std::string& split);
 
 }  // namespace trident::config_detail

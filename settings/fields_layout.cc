@@ -7,7 +7,7 @@
 namespace trident::config_detail {
 namespace {
 
-// "BEFORE a and b AFTER" of these models; "" where there are none.
+// "BEFORE a and b AFTER" for the models that fit; "" where none does.
 template <class Fits>
 Text::Make of_models(const char* before, const Fits& fits, const char* after) {
   return [=](const ConfigConstraints& constraints) {
@@ -88,12 +88,10 @@ std::vector<Field> model_fields() {
                   "tokenizer \"file\" where checkpoint.load doesn't have it"},
       {.path = "/model/pad_token_id",
        .member = member(&M::pad_token_id),
-       .doc =
-           with_models("The token that fills up texts. As in transformers its row of the input "
-                       "embedding starts at 0 and gets no gradient where it is looked up; weight "
-                       "decay acts on it, and the output layer's gradient where embeddings are "
-                       "tied",
-                       " (", &ModelConstraints::padding_row, ")"),
+       .doc = with_models("The padding token. As in transformers, its row of the input embedding "
+                          "starts at 0 and gets no gradient where it is looked up; weight decay "
+                          "acts on it, and the output layer's gradient where embeddings are tied",
+                          " (", &ModelConstraints::padding_row, ")"),
        .range = from(0, 1e9),
        .derived = "that of the weights in checkpoint.load, else none"},
       {.path = "/model/make_vocab_size_divisible_by",
@@ -168,12 +166,12 @@ std::vector<Field> parallel_fields() {
       {.path = "/parallel/sequence_parallel",
        .member = member(&P::sequence_parallel),
        .doc = "Shards the activations between the tensor-parallel parts over the tensor ranks "
-              "(reduce-scatter and all-gather in place of all-reduce). Of one tensor rank it is "
+              "(reduce-scatter and all-gather in place of all-reduce). With one tensor rank it is "
               "switched off."},
       {.path = "/parallel/tp_comm_overlap",
        .member = member(&P::tp_comm_overlap),
-       .doc = "With sequence_parallel: gathers and reductions go a tensor rank's rows at a time, "
-              "beside the products of the rows that are there."},
+       .doc = "With sequence_parallel: gathers and reductions move one tensor rank's rows at a "
+              "time, concurrently with the products of the rows that have arrived."},
       {.path = "/parallel/rank_order",
        .member = member(&P::rank_order),
        .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "
@@ -194,13 +192,13 @@ std::vector<Field> pipeline_fields() {
        .derived =
            [](const ConfigConstraints& constraints) {
              return fmt::format("\"{}\" with several chunks, else \"{}\"",
-                                usual_schedule(constraints.schedules, true),
-                                usual_schedule(constraints.schedules, false));
+                                default_schedule(constraints.schedules, true),
+                                default_schedule(constraints.schedules, false));
            }},
       {.path = "/pipeline/schedule_file",
        .member = member(&P::schedule_file),
-       .doc = "A schedule of your own as CSV (`trident schedule --format csv` writes the form). "
-              "It has to be a schedule that is flushed; `schedule` is then not looked at.",
+       .doc = "A schedule of your own as CSV (`trident schedule --format csv` writes the form). It "
+              "has to be a flushed schedule; `schedule` is then ignored.",
        .derived = "none"},
       {.path = "/pipeline/microbatch_group_size_per_vp_stage",
        .member = member(&P::microbatch_group_size_per_vp_stage),
@@ -213,8 +211,8 @@ std::vector<Field> pipeline_fields() {
        .member = member(&P::layer_split),
        .doc = "Layers of each stage: a list in stage order, one number for each chunk of each "
               "pipeline rank; \"even\", which gives the remainder to the earliest stages; or "
-              "\"auto\", which gives the busiest rank as little as can be, by FLOPs with embedding "
-              "and head.",
+              "\"auto\", which minimizes the FLOPs of the busiest rank, with embedding and head "
+              "counted.",
        .unit = "layers",
        .range = from(1, 1e5),
        .choices = {{"even"}, {"auto"}},
@@ -243,17 +241,18 @@ std::vector<Field> batch_fields() {
        .derived = "global_batch_size / (gradient_accumulation_steps × data_parallel_size)"},
       {.path = "/batch/gradient_accumulation_steps",
        .member = member(&B::gradient_accumulation_steps),
-       .doc = "Micro-batches that each replica runs before the weights change; what the pipeline "
-              "is filled with.",
+       .doc = "Micro-batches that each replica runs before the weights change. They fill the "
+              "pipeline.",
        .unit = "micro-batches",
        .range = from(1, 1e6),
        .derived = "global_batch_size / (micro_batch_size × data_parallel_size), 1 where only one "
                   "of them is given"},
       {.path = "/batch/rampup_batch_size",
        .member = member(&B::rampup_batch_size),
-       .doc = "[start, increment, samples]: batches begin with `start` sequences and grow by "
-              "`increment` up to global_batch_size while the first `samples` sequences are "
-              "consumed, in equal stretches of these. [] (no ramp): all are alike.",
+       .doc =
+           "[start, increment, samples]: batches begin with `start` sequences and grow by "
+           "`increment` up to global_batch_size while the first `samples` sequences are consumed, "
+           "after equal numbers of sequences. [] (no ramp): all batches have the same size.",
        .unit = "sequences",
        .range = from(1, 1e15)},
   };
@@ -265,8 +264,8 @@ std::vector<Field> zero_fields() {
   return {
       {.path = "/zero_optimization/stage",
        .member = member(&Z::stage),
-       .doc = "What the data-parallel ranks share out: 0 nothing, 1 the optimizer's state, 2 the "
-              "gradients too, 3 the weights too.",
+       .doc = "The state that the data-parallel ranks shard: 0 none, 1 the optimizer's state, 2 "
+              "the gradients too, 3 the weights too.",
        .range = from(0, 3)},
       {.path = "/zero_optimization/reduce_bucket_size",
        .member = member(&Z::reduce_bucket_size),
@@ -280,16 +279,15 @@ std::vector<Field> zero_fields() {
        .range = from(1, 1e12)},
       {.path = "/zero_optimization/overlap_comm",
        .member = member(&Z::overlap_comm),
-       .doc =
-           "Reduces full buckets while the backward pass goes on. Otherwise a rank reduces after "
-           "its last backward, so that no pipeline stage waits for another's reduction; but "
-           "buckets that live only until they are reduced (reduce_each_micro_batch, or stages 2 "
-           "and 3 with one micro-batch) are reduced within backward, and the stages before wait "
-           "for that."},
+       .doc = "Reduces full buckets while the backward pass continues. Otherwise a rank reduces "
+              "after its last backward, so that no pipeline stage waits for another's reduction; "
+              "but buckets that live only until they are reduced (reduce_each_micro_batch, or "
+              "stages 2 and 3 with one micro-batch) are reduced within backward, and the earlier "
+              "stages wait for that."},
       {.path = "/zero_optimization/reduce_each_micro_batch",
        .member = member(&Z::reduce_each_micro_batch),
        .doc = "Reduces gradients after each micro-batch, not once a step: stages 2 and 3 then hold "
-              "no whole gradients between micro-batches, but send them for each.",
+              "no full gradients between micro-batches, but send the gradients of each one.",
        .derived = "true for stages 2 and 3, else false"},
       {.path = "/zero_optimization/stage3_prefetch_bucket_size",
        .member = member(&Z::stage3_prefetch_bucket_size),
@@ -298,7 +296,7 @@ std::vector<Field> zero_fields() {
        .range = from(0, 1e12)},
       {.path = "/zero_optimization/stage3_param_persistence_threshold",
        .member = member(&Z::stage3_param_persistence_threshold),
-       .doc = "Stage 3: parameters smaller than this stay whole on every rank.",
+       .doc = "Stage 3: parameters smaller than this stay replicated on every rank.",
        .unit = "elements",
        .range = from(0, 1e12)},
   };

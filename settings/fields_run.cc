@@ -1,4 +1,4 @@
-// Rows of the field table: what is read and written, and the machine.
+// Rows of the field table: checkpoints, the machine, and logging.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,14 +22,14 @@ std::string algorithm_text(const ConfigConstraints& constraints) {
                     list_and(others));
 }
 
-// What runtime.transport may be, and what "auto" makes of that (Resolver::transport).
+// The choices of runtime.transport, and the choice that "auto" takes (Resolver::transport).
 std::string transport_text(const ConfigConstraints& constraints) {
   const auto first = [&](auto fits) {
     const auto names = names_where(constraints.transports, fits);
     return names.empty() ? std::string("none") : names.front();
   };
   const std::string of_gpus = first(&TransportConstraints::gpu_for_each_rank);
-  return described("How ranks talk: ", &ConfigConstraints::transports, ", ", ", ",
+  return described("How ranks communicate: ", &ConfigConstraints::transports, ", ", ", ",
                    "; ")(constraints) +
          fmt::format(
              "\"auto\" is {} (of GPUs {}) under mpirun or srun, else {} where each of several "
@@ -51,34 +51,34 @@ std::vector<Field> checkpoint_fields() {
   return {
       {.path = "/checkpoint/load",
        .member = member(&C::load),
-       .doc = "What a run begins with that finds no checkpoint of its own to go on from: a Hugging "
+       .doc = "The start of a run that finds no checkpoint of its own to resume from: a Hugging "
               "Face directory (its weights), or a checkpoint (all of its state), in any layout. An "
-              "iteration (\"40\") goes on from that checkpoint in `save` and from no other; "
-              "\"auto\" from the newest there.",
+              "iteration (\"40\") resumes from that checkpoint in `save` and from no other; "
+              "\"auto\" resumes from the newest one there.",
        .derived = "none",
        .number_is_text = true},
       {.path = "/checkpoint/exclude_from_loading",
        .member = member(&C::exclude_from_loading),
-       .doc = "What isn't taken of the checkpoint whose path `load` gives: the optimizer's state "
-              "and loss scale (both begin anew), the iteration (the run begins at 0), the place in "
-              "the data (its samples begin anew). With all three the weights are taken alone, in "
-              "full precision. A run's own checkpoints are always taken whole.",
+       .doc =
+           "Parts of the checkpoint whose path `load` gives that are not loaded: the optimizer's "
+           "state and loss scale (both start afresh), the iteration (the run begins at 0), the "
+           "position in the data (its samples start afresh). With all three only the weights are "
+           "loaded, in full precision. A run's own checkpoints are always loaded completely.",
        .choices = {{"optimizer"}, {"iteration"}, {"data"}}},
       {.path = "/checkpoint/key_mapping",
        .member = member(&C::key_mapping),
-       .doc = "Tensors that have other names where `load` points: theirs, and the model's, such as "
+       .doc = "Maps names of tensors where `load` points to the model's names, such as "
               "{\"blocks.*.w1\": \"layers.*.mlp.up.weight\"}; * stands for the same text in both. "
-              "In a checkpoint names are those that `trident checkpoint inspect` lists, without "
-              "what comes before the slash; in a Hugging Face directory, that directory's."},
+              "A checkpoint's names are those that `trident checkpoint inspect` lists, without the "
+              "part before the slash; a Hugging Face directory has its own names."},
       {.path = "/checkpoint/grow_vocabulary",
        .member = member(&C::grow_vocabulary),
-       .doc =
-           "Takes weights of a model with a smaller vocabulary than model.vocab_size, from where "
-           "`load` points: entries beyond it begin as in a new run."},
+       .doc = "Loads weights of a model with a smaller vocabulary than model.vocab_size from where "
+              "`load` points; entries beyond it are initialized as in a new run."},
       {.path = "/checkpoint/resume",
        .member = member(&C::resume),
-       .doc = "Whether to go on from the newest checkpoint in `save` that is whole: auto where "
-              "there is one, must, or never.",
+       .doc = "Whether to resume from the newest complete checkpoint in `save`: auto (where there "
+              "is one), must, or never.",
        .choices = {{"auto"}, {"must"}, {"never"}}},
       {.path = "/checkpoint/save",
        .member = member(&C::save),
@@ -87,17 +87,17 @@ std::vector<Field> checkpoint_fields() {
        .derived = "none"},
       {.path = "/checkpoint/overwrite",
        .member = member(&C::overwrite),
-       .doc = "Replaces weights and checkpoints in `save` that are not of the run in "
-              "`logging.dir`; refused otherwise."},
+       .doc = "Replaces weights and checkpoints in `save` that do not belong to the run in "
+              "`logging.dir`; without it such a run is refused."},
       {.path = "/checkpoint/save_interval",
        .member = member(&C::save_interval),
-       .doc = "Saves a checkpoint after every so many iterations, and at the end. 0: only where a "
-              "signal stops the run.",
+       .doc = "Saves a checkpoint each time this many iterations have passed, and at the end. 0: "
+              "only where a signal stops the run.",
        .unit = "iterations",
        .range = from(0, kMaxIterations)},
       {.path = "/checkpoint/save_total_limit",
        .member = member(&C::save_total_limit),
-       .doc = "The newest checkpoints that are kept; 0: all.",
+       .doc = "Number of newest checkpoints that are kept; 0: all.",
        .range = from(0, 1e6)},
       {.path = "/checkpoint/save_every_keep",
        .member = member(&C::save_every_keep),
@@ -110,74 +110,71 @@ std::vector<Field> checkpoint_fields() {
               "where the loss was evaluated."},
       {.path = "/checkpoint/max_writers",
        .member = member(&C::max_writers),
-       .doc = "Files that hold the state beside the weights, at most; ranks share one then. 0: as "
-              "many as ranks.",
+       .doc = "Largest number of files for the state other than the weights; ranks then share "
+              "files. 0: one file for each rank.",
        .range = from(0, 1e6)},
       {.path = "/checkpoint/min_slice",
        .member = member(&C::min_slice),
-       .doc =
-           "Of a tensor that several ranks hold each writes at least so much, or nothing; a file "
-           "of state holds at least so much on average.",
+       .doc = "Where several ranks hold a tensor, each of them writes at least this much of it, or "
+              "none; files of state hold at least this much on average.",
        .unit = "bytes",
        .range = from(0, 1e15)},
       {.path = "/checkpoint/asynchronous",
        .member = member(&C::asynchronous),
-       .doc = "Writes checkpoints while training goes on: it waits for copies of the state alone, "
-              "and for those only where they aren't made by the time that the next update changes "
-              "it. The last checkpoint of a run is written before the run ends."},
+       .doc = "Writes checkpoints while training continues: training waits only for copies of the "
+              "state, and only where they aren't made by the time that the next update changes it. "
+              "The last checkpoint of a run is written before the run ends."},
       {.path = "/checkpoint/staging_limit",
        .member = member(&C::staging_limit),
-       .doc =
-           "Memory on each rank for copies of its state that asynchronous saves have yet to "
-           "write. Where its part is larger, training waits for the disk. A single row of a tensor "
-           "that is larger is copied all the same.",
+       .doc = "Memory on each rank for copies of its state that asynchronous saves have yet to "
+              "write. Where a rank's part is larger, training waits for the disk. A single row of "
+              "a tensor that is larger than this is copied nevertheless.",
        .unit = "bytes",
        .range = from(std::int64_t{16} << 20, 1e15)},
       {.path = "/checkpoint/device_copies",
        .member = member(&C::device_copies),
-       .doc = "Asynchronous saves of what lies on a GPU are of copies that are made there within "
-              "milliseconds, wherever that leaves a sixteenth of the GPU's memory free. Training "
-              "then waits for no other copy."},
+       .doc = "Asynchronous saves first copy the state on a GPU within that GPU's memory, which "
+              "takes milliseconds, wherever that leaves a sixteenth of the GPU's memory free. "
+              "Training then waits for no other copy."},
       {.path = "/checkpoint/niceness",
        .member = member(&C::niceness),
-       .doc = "Of the threads that write asynchronous saves, as nice(1) counts: the higher, the "
-              "less they take from training where cores are few.",
+       .doc = "Niceness of the threads that write asynchronous saves, as nice(1) counts: the "
+              "higher it is, the less they take from training where cores are few.",
        .range = from(0, 19)},
       {.path = "/checkpoint/io_priority",
        .member = member(&C::io_priority),
-       .doc = "Of the same threads, as ionice(1) has it: usual, low (the last of the best-effort "
-              "class), or idle. I/O schedulers without priorities don't look at it.",
+       .doc = "I/O priority of the same threads, as ionice(1) has it: usual, low (the last of the "
+              "best-effort class), or idle. I/O schedulers without priorities ignore it.",
        .choices = {{"usual"}, {"low"}, {"idle"}}},
       {.path = "/checkpoint/mtbf_hours",
        .member = member(&C::mtbf_hours),
-       .doc = "Mean time between failures of the whole job, of whatever kind. With it the run says "
-              "which intervals would be best by what its saves have cost it (Young 1974, Daly "
+       .doc = "Mean time between failures of the whole job, of any kind. With it the run reports "
+              "which intervals would be best, by the measured cost of its saves (Young 1974, Daly "
               "2006). 0: not stated.",
        .unit = "hours",
        .range = from(0, 1e9)},
       {.path = "/checkpoint/local/dir",
        .member = local(&L::dir),
-       .doc = "Folder in memory (/dev/shm/...) or on the node's own disk for checkpoints beside "
-              "those in `save`. A run goes on from whichever was saved last and is whole; they go "
-              "when the run has ended.",
+       .doc = "Folder in memory (/dev/shm/...) or on the node's own disk for checkpoints in "
+              "addition to those in `save`. A run resumes from the newest complete checkpoint in "
+              "either place; those in this folder are deleted when the run has ended.",
        .derived = "none"},
       {.path = "/checkpoint/local/interval",
        .member = local(&L::interval),
-       .doc = "Saves one there after every so many iterations, unless one in `save` is due. The "
-              "one before goes then. 0: none.",
+       .doc = "Saves a checkpoint there each time this many iterations have passed, unless one in "
+              "`save` is due. The previous one is then deleted. 0: none.",
        .unit = "iterations",
        .range = from(0, kMaxIterations)},
       {.path = "/checkpoint/local/replicas",
        .member = local(&L::replicas),
-       .doc =
-           "Copies of each rank's part on other nodes, as far as there are others: so many nodes "
-           "may be lost at once.",
+       .doc = "Copies of each rank's part on other nodes, as far as there are others: this many "
+              "nodes may be lost at once.",
        .range = from(0, 1e3)},
       {.path = "/checkpoint/local/mtbf_hours",
        .member = local(&L::mtbf_hours),
-       .doc = "Mean time between failures that take the checkpoints on nodes along: more nodes at "
-              "once than there are replicas, a power cut. With it the run says which save_interval "
-              "would be best. 0: as checkpoint.mtbf_hours.",
+       .doc = "Mean time between failures that destroy the checkpoints on nodes, too: more nodes "
+              "at once than there are replicas, a power cut. With it the run reports which "
+              "save_interval would be best. 0: as checkpoint.mtbf_hours.",
        .unit = "hours",
        .range = from(0, 1e9)},
   };
@@ -200,9 +197,9 @@ std::vector<Field> runtime_fields() {
            [](const ConfigConstraints& constraints) { return names_of(constraints.transports); }},
       {.path = "/runtime/ranks_per_node",
        .member = member(&R::ranks_per_node),
-       .doc = "Plays nodes inside hosts: so many consecutive ranks count as one, for the groups "
-              "inside and across nodes. Left out, nodes are hosts, of equal size or not; given, "
-              "it has to cut hosts into whole nodes.",
+       .doc = "Divides hosts into emulated nodes: this many consecutive ranks count as one node, "
+              "for the groups inside and across nodes. Left out, nodes are hosts, of equal size or "
+              "not; given, it has to divide each host into complete nodes.",
        .unit = "ranks",
        .range = from(1, kMaxRanks),
        .derived = "hosts, as the transport finds them"},
@@ -220,9 +217,9 @@ std::vector<Field> runtime_fields() {
        .range = from(0.001, 1e6)},
       {.path = "/runtime/machine",
        .member = member(&R::machine),
-       .doc = "What parallel \"auto\" is chosen for: a machine file that `trident bench machine` "
-              "wrote, or one of configs/machines. Without one this machine is measured at the "
-              "start; with ranks on several nodes it has to be given.",
+       .doc = "The machine for which parallel \"auto\" is chosen: a machine file that `trident "
+              "bench machine` wrote, or one of configs/machines. Without one this machine is "
+              "measured at the start; with ranks on several nodes it has to be given.",
        .derived = "none"},
       {.path = "/runtime/collective_algorithm",
        .member = member(&R::collective_algorithm),
@@ -253,7 +250,8 @@ std::vector<Field> logging_fields() {
       {.path = "/logging/overwrite",
        .member = member(&L::overwrite),
        .doc = "Replaces the files of an earlier run in `dir`, which is refused otherwise: its "
-              "metrics, TensorBoard events, pictures, report and gradients go, other files stay."},
+              "metrics, TensorBoard events, pictures, report and gradients are deleted, other "
+              "files stay."},
       {.path = "/logging/log_interval",
        .member = member(&L::log_interval),
        .doc =
@@ -270,15 +268,14 @@ std::vector<Field> logging_fields() {
        .doc = "Records an iteration as timeline.svg and trace.json: those of `trace_at`."},
       {.path = "/logging/trace_at",
        .member = member(&L::trace_at),
-       .doc =
-           "Iterations whose timelines are recorded and drawn in the report; of several each has "
-           "files of its own, too (timeline-<iteration>.svg, trace-<iteration>.json). []: the "
-           "second after each start.",
+       .doc = "Iterations whose timelines are recorded and drawn in the report; where there are "
+              "several, each also has files of its own (timeline-<iteration>.svg, "
+              "trace-<iteration>.json). []: the second after each start.",
        .unit = "iterations",
        .range = from(1, kMaxIterations)},
       {.path = "/logging/dump_gradients_at",
        .member = member(&L::dump_gradients_at),
-       .doc = "Iterations whose whole gradients are written to gradients-<iteration>.safetensors, "
+       .doc = "Iterations whose full gradients are written to gradients-<iteration>.safetensors, "
               "before clipping.",
        .unit = "iterations",
        .range = from(1, kMaxIterations)},

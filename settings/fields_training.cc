@@ -16,7 +16,7 @@ Member<std::string> in_tokenizer(std::string TokenizerConfig::*member) {
   return [=](Config& config) -> std::string& { return config.data.tokenizer.*member; };
 }
 
-// "AdamW, Adam: TEXT" of those that read a parameter.
+// "AdamW, Adam: TEXT" with the optimizers that read a parameter.
 Text of_optimizers(bool OptimizerConstraints::*reads, const char* text) {
   return [=](const ConfigConstraints& constraints) {
     return fmt::format("{}: {}", fmt::join(names_where(constraints.optimizers, reads), ", "), text);
@@ -81,7 +81,7 @@ std::vector<Field> activation_checkpointing_fields() {
   return {
       {.path = "/activation_checkpointing/granularity",
        .member = member(&A::granularity),
-       .doc = "What backward computes again instead of keeping it.",
+       .doc = "The activations that backward recomputes instead of keeping them.",
        .choices = {{"none"}, {"selective"}, {"full"}}},
       {.path = "/activation_checkpointing/num_layers",
        .member = member(&A::num_layers),
@@ -128,7 +128,7 @@ std::vector<Field> optimizer_fields() {
               "\"*.bias\", \"lr_mult\": 1, \"weight_decay\": 0}`. `params` is a pattern (`*`, `?`, "
               "`[…]`) of the names that the weights have in checkpoints, such as "
               "layers.0.attention.qkv.weight; `lr_mult` multiplies the learning rate, "
-              "`weight_decay`, where it is given, counts for all that match. The first group that "
+              "`weight_decay`, where it is given, applies to all that match. The first group that "
               "matches a name counts; each has to match one.",
        .range = fp32_or_zero()},
       {.path = "/gradient_clipping",
@@ -209,8 +209,9 @@ std::vector<Field> scheduler_fields() {
        .derived = "a tenth of decay_iters, at most what warm-up leaves of them"},
       {.path = "/scheduler/wsd_decay_style",
        .member = member(&S::wsd_decay_style),
-       .doc = "wsd: how it comes down, with t from 0 to 1 over them: linear and cosine as above, "
-              "exponential min + (lr − min)(2 · 0.5^t − 1), minus_sqrt min + (lr − min)(1 − √t).",
+       .doc = "wsd: how the learning rate comes down, with t from 0 to 1 over these iterations: "
+              "linear and cosine as above, exponential min + (lr − min)(2 · 0.5^t − 1), minus_sqrt "
+              "min + (lr − min)(1 − √t).",
        .choices = {{"linear"}, {"cosine"}, {"exponential"}, {"minus_sqrt"}}},
   };
 }
@@ -222,7 +223,7 @@ std::vector<Field> data_fields() {
       {.path = "/data/train",
        .member = member(&D::train),
        .doc = "Sources to train on: a list of `{\"path\": …, \"weight\": 1}`. A path is a file of "
-              "text, .jsonl or .parquet, those of text also as .gz or .zst, a folder of such, a "
+              "text, .jsonl or .parquet, those of text also as .gz or .zst, a folder of these, a "
               "pattern such as data/*.txt, or the common prefix of a .bin/.idx pair of tokens; "
               "weights say how often a source is drawn from, relative to the others.",
        .required = true},
@@ -233,7 +234,7 @@ std::vector<Field> data_fields() {
        .derived = "none"},
       {.path = "/data/split",
        .member = member(&D::split),
-       .doc = "Cuts the training sources in stream order into training, validation and test "
+       .doc = "Splits the training sources in stream order into training, validation and test "
               "parts of these relative sizes, such as \"949,50,1\"; in place of `validation`.",
        .derived = "none"},
       {.path = "/data/tokenizer/type",
@@ -248,21 +249,21 @@ std::vector<Field> data_fields() {
        .derived = "none"},
       {.path = "/data/tokenizer/errors",
        .member = in_tokenizer(&TokenizerConfig::errors),
-       .doc = "Of text that isn't UTF-8. strict: an error with file and line; replace: U+FFFD. The "
-              "byte tokenizer takes anything.",
+       .doc = "Handling of text that isn't UTF-8. strict: an error with file and line; replace: "
+              "U+FFFD. The byte tokenizer takes anything.",
        .choices = {{"strict"}, {"replace"}}},
       {.path = "/data/tokenizer/eos_token",
        .member = in_tokenizer(&TokenizerConfig::eos_token),
        .doc = "The token that ends a text.",
-       .derived = "eos_token in the tokenizer_config.json beside `path`, else one of the usual "
-                  "names"},
+       .derived =
+           "eos_token in the tokenizer_config.json next to `path`, else one of the usual names"},
       {.path = "/data/json_key",
        .member = member(&D::json_key),
        .doc = "The key of a document's text in .jsonl, and its column in .parquet."},
       {.path = "/data/append_eod",
        .member = member(&D::append_eod),
-       .doc = "Ends each document of a text with tokenizer.eos_token; of bytes, which have no such "
-              "token, with a line end where there is none."},
+       .doc = "Ends each document of a text with tokenizer.eos_token; the byte tokenizer, which "
+              "has no such token, adds a line end where there is none."},
       {.path = "/data/cache_path",
        .member = member(&D::cache_path),
        .doc = "Folder that keeps the tokens of texts, which are found by their contents."},
@@ -304,8 +305,8 @@ std::vector<Field> training_fields() {
        .range = from(0, 9007199254740991.0)},
       {.path = "/training/eval_interval",
        .member = member(&T::eval_interval),
-       .doc = "Evaluates after every so many iterations, and after the last; 0: only after the "
-              "last.",
+       .doc = "Evaluates each time this many iterations have passed, and after the last; 0: only "
+              "after the last.",
        .unit = "iterations",
        .range = from(0, kMaxIterations)},
       {.path = "/training/eval_iters",

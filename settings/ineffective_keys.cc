@@ -21,14 +21,14 @@ constexpr auto kGroup = "/pipeline/microbatch_group_size_per_vp_stage";
 constexpr auto kGranularity = "/activation_checkpointing/granularity";
 constexpr auto kUnits = "/activation_checkpointing/num_layers";
 
-// Of a tensor group of one.
+// A tensor group of one rank has no sequence parallelism and no overlap.
 void without_tensor_group(Config& config, const Problems& problems) {
   if (!problems.sound(kTensor) || config.parallel.tensor_model_parallel_size != 1) return;
   if (problems.sound(kSequence)) config.parallel.sequence_parallel = false;
   if (problems.sound(kOverlap)) config.parallel.tp_comm_overlap = false;
 }
 
-// One rank has no others' chunks to put its own between.
+// A single pipeline rank can't interleave its chunks with those of other ranks.
 void without_pipeline(Config& config, const Problems& problems) {
   if (!problems.sound({kPipeline, kChunks, kSchedule, kScheduleFile})) return;
   if (config.parallel.pipeline_model_parallel_size != 1 || !config.pipeline.schedule_file.empty()) {
@@ -44,7 +44,7 @@ void without_pipeline(Config& config, const Problems& problems) {
   }
 }
 
-// Groups of micro-batches, in schedules that have none.
+// Schedules without groups of micro-batches ignore the group's size.
 void without_groups(Config& config, const Problems& problems) {
   if (!problems.sound({kGroup, kSchedule, kScheduleFile})) return;
   const bool grouped =
@@ -52,7 +52,7 @@ void without_groups(Config& config, const Problems& problems) {
   if (!grouped) config.pipeline.microbatch_group_size_per_vp_stage = 0;
 }
 
-// One stage holds all layers, however more of them would share these.
+// With one stage, a layer split for several stages becomes a single number.
 void without_split(Config& config, const Problems& problems) {
   std::vector<std::int64_t>& split = config.pipeline.layer_split;
   if (split.size() < 2 || !problems.sound({kLayerSplit, kPipeline, kChunks, kLayers})) return;
@@ -61,7 +61,7 @@ void without_split(Config& config, const Problems& problems) {
   if (config.stages() == 1 && whole) split = {layers};
 }
 
-// How many layers make a unit, where units aren't computed again.
+// Without full recomputation, the number of layers of a recomputed unit has no effect.
 void without_recomputation(Config& config, const Problems& problems) {
   if (!problems.sound({kGranularity, kUnits})) return;
   ActivationCheckpointingConfig& asked = config.activation_checkpointing;
@@ -74,7 +74,7 @@ std::string why(const std::string& path, const Config& config) {
     return fmt::format("with granularity \"{}\"", config.activation_checkpointing.granularity);
   }
   if (path != kGroup) return "with pipeline_model_parallel_size 1";
-  if (!config.pipeline.schedule_file.empty()) return "beside schedule_file";
+  if (!config.pipeline.schedule_file.empty()) return "with schedule_file";
   return fmt::format("in schedule \"{}\"", config.pipeline.schedule);
 }
 
@@ -99,7 +99,7 @@ std::vector<std::string> ineffective_key_notes(const Config& config, const std::
     const nlohmann::json* const asked = find(document, path);
     const auto field = std::ranges::find(fields(), path, &Field::path);
     const nlohmann::json taken = value_of(*field, config);
-    // "even" and "auto" are lists once they are loaded.
+    // Loading turns "even" and "auto" into lists.
     const bool word = field->path == kLayerSplit && asked != nullptr && asked->is_string();
     if (asked == nullptr || asked->is_null() || word || *asked == taken) continue;
     notes.push_back(printable(

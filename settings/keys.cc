@@ -1,4 +1,4 @@
-// Which keys a config may have.
+// Checks that a config has only known keys.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,9 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-// What to do about an unknown key: where it is known from another trainer, its place here. Else the
-// place that it was probably meant for, which is the nearest of its own section unless a key of
-// another section is nearer; where none is like it, what there is.
+// Advice for an unknown key. If another trainer has the key, the advice is its place here. Else it
+// is the key with the nearest name, with a slight preference for keys of its own section. If no
+// name is near, it lists the keys of the section.
 std::string suggestion(const std::string& section, const std::string& key) {
   if (const PeerKey* const peers = find_peer_key(leaf(section), key)) return directions(*peers);
   std::string best, best_name;
@@ -53,7 +53,7 @@ std::string suggestion(const std::string& section, const std::string& key) {
   return fmt::format("there are {}", fmt::join(own, ", "));
 }
 
-// What DeepSpeed has in zero_optimization beside our fields.
+// DeepSpeed's keys of zero_optimization that this config lacks.
 constexpr std::string_view unsupported_zero_settings[] = {
     "allgather_partitions",
     "contiguous_gradients",
@@ -89,7 +89,7 @@ bool is_unsupported(std::string_view section, std::string_view key) {
                    key) != std::end(unsupported_zero_settings);
 }
 
-// Whether a section that is none here holds keys that another trainer has in it.
+// Whether an unknown section holds keys that another trainer has in a section of this name.
 bool is_of_peers(const json& object, const std::string& section) {
   for (const auto& [key, value] : object.items()) {
     if (find_peer_key(section, key) != nullptr) return true;
@@ -98,7 +98,7 @@ bool is_of_peers(const json& object, const std::string& section) {
   return false;
 }
 
-// Each of its keys leads to its place.
+// Adds a problem with advice for each key of another trainer's section.
 void add_peers_section(const json& object, const std::string& section, Problems& problems) {
   for (const auto& [key, value] : object.items()) {
     const std::string path = json_pointer_append(section, key);
@@ -122,7 +122,7 @@ void add_unknown(const std::string& section, const std::string& key, const json&
   }
 }
 
-// Looks for keys that no field has, and for sections that aren't objects.
+// Reports unknown keys, and sections that aren't objects.
 void check_keys(const json& object, const std::string& section, Problems& problems) {
   for (const auto& [key, value] : object.items()) {
     const std::string path = json_pointer_append(section, key);

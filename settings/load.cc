@@ -1,4 +1,4 @@
-// A config from a file to the values with which a run works.
+// Loads a config: from its file to the final values of a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace trident {
 namespace {
 
-// With what is left out of the model and the weights say that the run begins with. nullopt, and no
-// field is sound, where the config needs it and the weights don't say it.
+// Adds model keys that the document leaves out, from the weights that the run begins with. Returns
+// nullopt, with no field sound, where the document needs these keys and the weights lack them.
 std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const LoadOptions& options,
                                                ConfigProblems& problems) {
   const nlohmann::json* const load = config_detail::find(document, "/checkpoint/load");
@@ -29,7 +29,7 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   const auto take = [&](const std::string& folder) {
     const nlohmann::json saved = parse_json(options.saved_model(folder), folder);
     for (const auto& [key, value] : saved.items()) {
-      // Null, where that is written, says that no row is padding's.
+      // A null in the document means that the embedding has no padding row.
       const bool off = key == "pad_token_id" && model.contains(key);
       if (!has(key) && !off) model[key] = value;
     }
@@ -37,16 +37,17 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   try {
     take(path);
   } catch (const RequestError& error) {
-    // A run that goes on needs them no more, and its own weights say the same.
+    // A resumed run doesn't need these weights; its own weights have the same model.
     const nlohmann::json* const save = config_detail::find(document, "/checkpoint/save");
     if (save != nullptr && save->is_string() && *save != *load) {
       try {
         take(save->get<std::string>());
         return document;
-      } catch (const RequestError&) {  // there is none: the first problem is the one to tell
+      } catch (const RequestError&) {  // `save` has no weights: report the problem of `load`
       }
     }
-    // Where the config has a model of its own, whoever reads the weights says what is wrong.
+    // If the config describes the model itself, the code that reads the weights reports the
+    // problem.
     const auto& all = config_detail::fields();
     const bool whole = std::ranges::all_of(all, [&](const auto& field) {
       return !field.required || config_detail::parent(field.path) != "/model" ||
@@ -60,7 +61,7 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   return document;
 }
 
-// Keys and types of all that is written, also of what is left out below.
+// Checks keys and types of the written config, including the keys that of_one_rank() removes.
 void check_types(const nlohmann::json& written, const LoadOptions& options) {
   Config config;
   config.constraints = options.constraints;
@@ -73,7 +74,7 @@ void check_types(const nlohmann::json& written, const LoadOptions& options) {
   if (!problems.lines().empty()) throw RequestError(problems.lines());
 }
 
-// Without what a layout sets.
+// Removes the keys that a layout sets, for a run of one rank with one sample at a time.
 nlohmann::json of_one_rank(nlohmann::json document) {
   for (std::string key : layout_keys()) {
     std::replace(key.begin(), key.end(), '.', '/');
@@ -122,9 +123,9 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   if (!document.is_object()) {
     throw RequestError(fmt::format("config: {}: the document must be an object of sections", name));
   }
-  if (!options.constraints) throw Error("parse_config: LoadOptions::rules is missing");
+  if (!options.constraints) throw Error("parse_config: LoadOptions::constraints is missing");
   if (document.contains("extends")) {
-    throw RequestError("config: /extends: only what is read from a file can have it");
+    throw RequestError("config: /extends: only a config that is read from a file can have it");
   }
   if (const auto schema = document.find("$schema"); schema != document.end()) {
     if (!schema->is_string()) {

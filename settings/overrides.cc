@@ -1,4 +1,4 @@
-// "a.b=value": what the command line changes of a config.
+// Applies the command line's overrides, "a.b=value", to a config.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void apply_override(json& document, const std::string& text) {
     } else {
       if (at->is_null()) *at = json::object();
       if (!at->is_object()) fail(fmt::format("\"{}\" is below a value that has no keys", keys[i]));
-      // A null that is written says that loaded weights' row is none of padding (settings/load.cc).
+      // A written null means that the loaded embedding has no padding row (settings/load.cc).
       const bool is_said = keys == std::vector<std::string>{"model", "pad_token_id"};
       if (last && value.is_null() && !is_said) {
         at->erase(keys[i]);

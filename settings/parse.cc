@@ -1,4 +1,4 @@
-// From JSON to the members of Config: types, ranges and choices.
+// Reads JSON into the members of Config and checks types, ranges and choices.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ bool in_range(double value, const Range& range) {
   return true;
 }
 
-// Reads one field; every problem goes to `problems`, and then the member keeps its default.
+// Reads one field. A problem is added to `problems`, and the member then keeps its default.
 class Reader {
  public:
   Reader(Config& config, Problems& problems)
@@ -104,7 +104,7 @@ class Reader {
       if (read_word(field, value) && value == "auto") member = {0};
       return;
     }
-    // An empty list is one of no iterations, but no split of layers.
+    // An empty list of iterations is valid; an empty layer split is not.
     if (!value.is_array() || (value.empty() && !field.choices.empty())) {
       return mismatch(field, value);
     }
@@ -201,7 +201,7 @@ class Reader {
     }
   }
 
-  // A choice that is known.
+  // Whether a string is one of the field's choices; adds a problem if not.
   bool read_word(const Field& field, const json& value) {
     const auto& word = value.get_ref<const std::string&>();
     std::vector<std::string> known;
@@ -272,7 +272,7 @@ std::string shown(const json& value) {
 
 namespace {
 
-// Whether the constant default is a kind that the rooms' tables don't have.
+// Whether the field's constant default is missing from its registry.
 bool lacks_default(const Field& field, Config& config) {
   if (!field.kinds || !field.derived.empty()) return false;
   const std::string& name = std::get<Member<std::string>>(field.member)(config);

@@ -1,4 +1,4 @@
-// Keys that several checks name.
+// JSON pointers of the keys that several checks use. Private to settings/.
 #pragma once
 
 namespace trident::config_detail {

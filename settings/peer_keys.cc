@@ -36,7 +36,7 @@ const std::vector<PeerKey>& peer_keys() {
       {"max_steps", "/training/train_iters"},
       {"num_train_epochs", "/training/train_epochs"},
       {"per_device_train_batch_size", kMicroBatch},
-      {"per_device_eval_batch_size", kMicroBatch, "evaluation has the same"},
+      {"per_device_eval_batch_size", kMicroBatch, "evaluation uses the same size"},
       {"per_gpu_train_batch_size", kMicroBatch},
       {"auto_find_batch_size", kMicroBatch, "\"auto\""},
       {"learning_rate", "/optimizer/params/lr"},
@@ -196,7 +196,7 @@ const std::vector<PeerKey>& peer_keys() {
       {"resume_checkpoint_path", "/checkpoint/load"},
       {"iteration_step_info_interval", "/logging/log_interval"},
       {"tokenizer_name_or_path", "/data/tokenizer/path"},
-      // What several others say, vLLM and Lightning among them.
+      // Several other trainers, among them vLLM and Lightning.
       {"tensor_parallel_size", kTensorSize},
       {"pipeline_parallel_size", kPipelineSize},
       {"model_parallel_size", kTensorSize},
@@ -243,7 +243,7 @@ const std::vector<PeerKey>& peer_keys() {
       {"bos_token_id", "", kTokenizerSays},
       {"hidden_act", "/model/architecture", kOfArchitecture},
       {"activation_function", "/model/architecture", kOfArchitecture},
-      {"wandb_project", "/logging/dir", "from where track.py tells a tracker"},
+      {"wandb_project", "/logging/dir", "scripts/track.py sends it to a tracker"},
   };
   return table;
 }

@@ -21,8 +21,8 @@ class Choices {
     schedules_ = {schedule};
     if (schedule == nullptr) return;
     for (const std::string& name :
-         {schedule->ungrouped, usual_schedule(config.constraints->schedules, true),
-          usual_schedule(config.constraints->schedules, false)}) {
+         {schedule->ungrouped, default_schedule(config.constraints->schedules, true),
+          default_schedule(config.constraints->schedules, false)}) {
       const ScheduleConstraints* const kind = find_row(config.constraints->schedules, name);
       if (kind != nullptr && !std::ranges::count(schedules_, kind)) schedules_.push_back(kind);
     }
@@ -42,7 +42,8 @@ class Choices {
            (sizes.schedule != now_.schedule);
   }
 
-  // Of those with so many changes the first two, each of other keys, `path` before others.
+  // Up to two sizes that change this number of keys, each changing other keys. Sizes that change
+  // `path` come first.
   std::vector<PipelineSizes> nearest(int changes) const {
     std::vector<PipelineSizes> found;
     const auto same_keys = [&](const PipelineSizes& a, const PipelineSizes& b) {

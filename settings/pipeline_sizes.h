@@ -1,4 +1,5 @@
-// Which sizes of a pipeline go with which schedule, for messages: what they advise has to work.
+// The sizes of a pipeline that a schedule allows. Error messages use them to suggest sizes that
+// work. Private to settings/.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@ namespace trident::config_detail {
 
 struct PipelineSizes {
   std::int64_t ranks = 1, chunks = 1;
-  const ScheduleConstraints* schedule = nullptr;  // nullptr: isn't known, and any will do
+  const ScheduleConstraints* schedule = nullptr;  // nullptr: unknown, so that all sizes fit
 };
 
-// The problem with a schedule's chunks is none of the kinds that validate_pipeline() reports.
+// Whether validate_pipeline() accepts these sizes for their schedule.
 bool fit(const PipelineSizes&);
 
-// "use 2, or schedule "1f1b"": the nearest to the config's sizes that fit, and fit its layers: one
-// key changed in up to two ways, else as few as possible. The value of `path`, kPipeline or
-// kChunks, stands alone, others with their key.
+// "use 2, or schedule "1f1b"": the sizes nearest to the config's that fit the schedule and the
+// number of layers. It suggests up to two ways that change one key, else as few keys as possible.
+// The text has the value of `path` (kPipeline or kChunks) alone and other values with their key.
 std::string pipeline_choices(const Config&, const ScheduleConstraints*, std::string_view path);
 
 }  // namespace trident::config_detail

@@ -1,4 +1,4 @@
-// How problems are collected and worded.
+// Collects and words problems.
 #include "settings/problems.h"
 
 #include <fmt/format.h>
@@ -10,7 +10,7 @@
 
 namespace trident {
 
-// A name of a file or of a list can have line ends, too.
+// Limit in bytes. Names in a problem may be long and contain line ends, which printable() escapes.
 constexpr std::size_t kMaxLine = 2000;
 
 void ConfigProblems::add(std::string_view path, const std::string& what) {

@@ -1,4 +1,4 @@
-// What is wrong with a config, collected while it is read and checked.
+// The problems of a config, collected while it is read and checked.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 namespace trident {
 
-// Everything wrong with a config, and which fields can't be relied on by later checks. A check runs
-// only where the fields it compares are sound, so that every line is a problem of its own.
+// All problems of a config, and the fields whose values later checks must not use ("unsound"). A
+// check runs only if the fields that it compares are sound, so that every line reports a separate
+// problem. Not thread-safe.
 class ConfigProblems {
  public:
-  // Reports a problem at `path` ("/model/hidden_size") and takes `path` for unsound. `what`: what
-  // was got, the rule; the nearest choice that fits.
+  // Adds a problem at `path` ("/model/hidden_size") and marks `path` as unsound. `what` has the
+  // value, the rule, and after a semicolon the nearest valid choice.
   void add(std::string_view path, const std::string& what);
-  // `path` has no usable value because of a problem reported elsewhere.
+  // Marks `path` as unsound because of a problem that another line reports.
   void spoil(std::string_view path) { unsound_.emplace(path); }
   bool sound(std::string_view path) const { return !unsound_.contains(path); }
   bool sound(std::initializer_list<std::string_view> paths) const;
@@ -32,7 +33,7 @@ class ConfigProblems {
 std::string list_or(const std::vector<std::string>& names);
 // "1, 2 and 4".
 std::string list_and(const std::vector<std::string>& names);
-// The divisors of n that are nearest to `value`, at most six, as a list.
+// The divisors of n nearest to `value`, at most six, as a list.
 std::string divisors_near(std::int64_t n, std::int64_t value);
 // The positive multiples of `unit` around `value`: "12 or 16".
 std::string multiples_near(std::int64_t unit, std::int64_t value);

@@ -1,4 +1,4 @@
-// The reference page, docs/config.md.
+// Generates the reference page, docs/config.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::string cell(const std::string& text) {
 std::string markdown_row(const Field& field, const ConfigConstraints& constraints) {
   std::string usual = field.derived(constraints);
   if (field.required) {
-    usual = parent(field.path) == "/model" ? "what `checkpoint.load` has; without, must be given"
+    usual = parent(field.path) == "/model" ? "that of `checkpoint.load`; without it, must be given"
                                            : "must be given";
   } else if (usual.empty()) {
     usual = "`" + json_text(value_of(field, Config{})) + "`";
@@ -38,32 +38,28 @@ std::string markdown_row(const Field& field, const ConfigConstraints& constraint
 std::string config_reference_markdown(const ConfigConstraints& constraints) {
   using namespace config_detail;
   std::string page =
-      "# The configuration file\n\n"
-      "<!-- Generated from the field table (settings/fields.h); "
-      "tests/settings/schema_test.cc keeps it current. -->\n\n"
-      "One JSON object of sections. Every key is checked: an unknown key, a wrong type or a "
-      "number out of range is an error, and all errors are shown at once. A key that is left out "
-      "gets its default; a key whose default is described in words may also be `null`, which is "
-      "the same. `--set section.key=value` overrides on the command line (a JSON value, else a "
-      "string; list elements by number, `--set data.train.0.path=book.txt`; `null` takes a key "
-      "out). `--dry-run` prints the config with every default filled in.\n\n"
-      "Comments are `//` to the end of a line and `/* */`. `\"extends\": \"base.json\"`, or a list "
-      "of such, begins from other configs, by paths from the folder of the file that names them: "
-      "sections go together key by key, what the file has itself wins, then what later ones have; "
-      "lists don't go together, and `null` takes a key out. Where `checkpoint.load` names a folder "
-      "with weights, what `model` leaves out is theirs. `\"$schema\"` may say where `trident "
-      "schema` was written to, so that an editor completes and checks keys. `trident init` writes "
-      "a config to start from.\n\n"
-      "A run keeps its config twice in `logging.dir`: `config.user.json` is what was asked for, "
-      "the "
-      "file with its overrides and no default, with the layout that `parallel: \"auto\"` chose in "
-      "its place; `config.json` is the config as it ran. `derived` in "
-      "the latter lists the keys whose values followed from others or from the machine, each with "
-      "what was written in its place. Trained from again, it runs with the same numbers on any "
-      "machine, but what an override or an edit of the file changes is derived anew: another "
-      "`training.train_iters` takes `scheduler.decay_iters` along. `--set derived=null` holds "
-      "every "
-      "number as it is.\n";
+      "# The configuration file\n\n<!-- Generated from the field table (settings/fields.h); "
+      "tests/settings/schema_test.cc keeps it current. -->\n\nOne JSON object of sections. Every "
+      "key is checked: an unknown key, a wrong type or a number out of range is an error, and all "
+      "errors are shown at once. A key that is left out gets its default; a key whose default is "
+      "described in words may also be `null`, which is the same. `--set section.key=value` "
+      "overrides on the command line (a JSON value, else a string; list elements by number, `--set "
+      "data.train.0.path=book.txt`; `null` takes a key out). `--dry-run` prints the config with "
+      "every default filled in.\n\nComments are `//` to the end of a line and `/* */`. "
+      "`\"extends\": \"base.json\"`, or a list of paths, begins from other configs, by paths from "
+      "the folder of the file that names them. Sections are merged key by key: the file's own "
+      "values win, then those of later configs. Lists are not merged, and `null` takes a key out. "
+      "Where `checkpoint.load` names a folder with weights, keys that `model` leaves out are taken "
+      "from them. `\"$schema\"` may name the file that `trident schema` wrote, so that an editor "
+      "completes and checks keys. `trident init` writes a config to start from.\n\nA run keeps its "
+      "config twice in `logging.dir`. `config.user.json` is the config as it was asked for: the "
+      "file with its overrides and without defaults, and with the layout that `parallel: \"auto\"` "
+      "chose in its place; `config.json` is the config as it ran. `derived` in the latter lists "
+      "the keys whose values followed from others or from the machine, each with the value that "
+      "was written in its place. A run that starts from `config.json` has the same numbers on any "
+      "machine. Values that follow from an override or from an edit of the file are derived anew: "
+      "with another `training.train_iters`, `scheduler.decay_iters` changes, too. `--set "
+      "derived=null` keeps every number as it is.\n";
   for (const Section& section : sections()) {
     std::string title = section.path.empty() ? "top level" : section.path.substr(1);
     std::replace(title.begin(), title.end(), '/', '.');

@@ -1,5 +1,5 @@
-// Defaults that follow from other keys. What follows from a key that has a problem is unsound too,
-// so that one mistake isn't reported twice.
+// Fills in defaults that follow from other keys. A value that follows from an unsound key is
+// unsound too, so that one mistake isn't reported twice.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,14 +30,14 @@ class Resolver {
 
  private:
   bool automatic_micro_batch();
-  // global_batch_size / (the product of `factors`) to `part`.
+  // Sets `part` to global_batch_size / `unit`; `factors` is the text of `unit` as a product.
   void divide_batch(const std::string& factors, std::int64_t unit, std::int64_t& part);
   std::string text_of_samplers() const;
   void transport();
 
   bool given(std::string_view path) const { return given_.contains(path); }
 
-  // Calls `set` for a key that wasn't given, if everything that it follows from is sound.
+  // Calls `set` for a key that isn't given, if all its `sources` are sound.
   template <class Set>
   void derive(std::string_view path, std::initializer_list<std::string_view> sources, Set set) {
     if (given(path) || !problems_.sound(path)) return;
@@ -134,7 +134,7 @@ void Resolver::schedule() {
     });
   }
   derive(kSchedule, {kChunks},
-         [&] { config_.pipeline.schedule = usual_schedule(kinds, chunks > 1); });
+         [&] { config_.pipeline.schedule = default_schedule(kinds, chunks > 1); });
 }
 
 void Resolver::layer_split() {
@@ -190,7 +190,7 @@ std::string Resolver::text_of_samplers() const {
   return text;
 }
 
-// Finds the size that "auto" stands for; false where that is a problem.
+// Finds the micro-batch size for "auto"; returns false after adding a problem.
 bool Resolver::automatic_micro_batch() {
   auto& [global, micro, accumulation, ramp] = config_.batch;
   if (global == 0) {
@@ -223,7 +223,8 @@ void Resolver::divide_batch(const std::string& factors, std::int64_t unit, std::
   problems_.spoil(kMicro);
 }
 
-// As DeepSpeed derives them: accumulation counts as 1 where only one of the other two is given.
+// Derives batch sizes by DeepSpeed's rule: accumulation is 1 where only one of the other two is
+// given.
 void Resolver::batch() {
   auto& [global, micro, accumulation, ramp] = config_.batch;
   if (!problems_.sound({kGlobal, kMicro, kAccumulation, kData})) {
@@ -259,7 +260,7 @@ void Resolver::batch() {
   }
 }
 
-// What "auto" stands for.
+// Chooses the transport for "auto".
 void Resolver::transport() {
   RuntimeConfig& runtime = config_.runtime;
   runtime.transport = options_.transport;

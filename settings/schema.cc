@@ -1,4 +1,4 @@
-// The JSON Schema of a config file.
+// Generates the JSON Schema of a config file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ ordered_json sources_schema() {
                    "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1}}}})");
 }
 
-// The value itself, words and null left aside.
+// The schema of the value itself, without words and null.
 ordered_json value_schema(const Field& field, const ConfigConstraints& constraints) {
   ordered_json schema;
   ordered_json element;
@@ -147,12 +147,12 @@ std::string config_schema(const ConfigConstraints& constraints) {
   schema["properties"]["extends"] = {
       {"anyOf", {path, {{"type", "array"}, {"items", path}}}},
       {"description",
-       "Configs from which this one begins, by paths from its own folder; what it "
-       "has itself wins, key by key, then what later ones have."}};
-  schema["properties"][kDerived] = {
-      {"type", "object"},
-      {"description",
-       "In a filled-in config: the keys that were derived, with what was written in their place."}};
+       "Configs that this one begins from, by paths from its own folder. Its own values win key by "
+       "key, then those of later configs."}};
+  schema["properties"][kDerived] = {{"type", "object"},
+                                    {"description",
+                                     "In a filled-in config: the keys that were derived, with the "
+                                     "values that were written in their place."}};
   for (const Section& section : sections()) {
     if (section.path.empty()) continue;
     object_at(section.path) = {{"type", "object"},
@@ -160,7 +160,8 @@ std::string config_schema(const ConfigConstraints& constraints) {
                                {"additionalProperties", false},
                                {"properties", ordered_json::object()}};
   }
-  // What must be there, where no other file may have it: a base, or the weights to begin with.
+  // Keys are required only if no other file can provide them: neither a base, nor the weights to
+  // begin with.
   const ordered_json has_bases = {{"required", {"extends"}}};
   const ordered_json has_weights = {
       {"required", {"checkpoint"}},
@@ -182,7 +183,7 @@ std::string config_schema(const ConfigConstraints& constraints) {
   for (const Section& section : sections()) {
     if (section.word.empty()) continue;
     ordered_json& object = object_at(section.path);
-    object.erase("type");  // "properties" say nothing of a word
+    object.erase("type");  // "properties" don't restrict a word
     object["anyOf"] = {{{"type", "object"}}, {{"const", section.word}}};
   }
   return json_text(schema, 2) + "\n";

@@ -1,5 +1,5 @@
-// The rules between fields. Each check runs only where the fields it compares are sound, so that
-// every line is a problem of its own.
+// The constraints between fields. A check runs only if the fields that it compares are sound, so
+// that every line reports a separate problem.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void validate_data(const Config& config, Problems& problems) {
                                             data.split));
   }
   if (problems.sound("/data/split") && !data.split.empty() && !data.validation.empty()) {
-    problems.add("/data/split", "is given beside data.validation; leave one of them out");
+    problems.add("/data/split", "is given together with data.validation; leave one of them out");
   }
   if (problems.sound("/data/tokenizer/type")) {
     if (data.tokenizer.type == "byte") {
@@ -41,7 +41,7 @@ void validate_data(const Config& config, Problems& problems) {
   needs_save("/checkpoint/save_interval", checkpoint.save_interval > 0, "saving checkpoints");
   needs_save("/checkpoint/resume", checkpoint.resume == "must", "\"must\"");
   const LocalCheckpointConfig& local = checkpoint.local;
-  needs_save("/checkpoint/local/dir", !local.dir.empty(), "what goes on from there");
+  needs_save("/checkpoint/local/dir", !local.dir.empty(), "resuming from there");
   if ((local.interval > 0) != !local.dir.empty() &&
       problems.sound({"/checkpoint/local/dir", "/checkpoint/local/interval"})) {
     problems.add(local.dir.empty() ? "/checkpoint/local/dir" : "/checkpoint/local/interval",
@@ -54,7 +54,7 @@ void validate_data(const Config& config, Problems& problems) {
   const auto of_another = [&](const char* key, bool asked) {
     if (!asked || !problems.sound({key, "/checkpoint/load"})) return;
     if (!checkpoint.load.empty() && !of_save) return;
-    problems.add(key, fmt::format("is about what the path in checkpoint.load leads to, which is {}",
+    problems.add(key, fmt::format("applies to the path in checkpoint.load, which is {}",
                                   of_save ? "one of the run's own checkpoints" : "missing"));
   };
   of_another("/checkpoint/exclude_from_loading", !checkpoint.exclude_from_loading.empty());
@@ -62,14 +62,16 @@ void validate_data(const Config& config, Problems& problems) {
   of_another("/checkpoint/grow_vocabulary", checkpoint.grow_vocabulary);
   if (of_save && checkpoint.resume == "never" &&
       problems.sound({"/checkpoint/load", "/checkpoint/resume"})) {
-    problems.add("/checkpoint/load", fmt::format("\"{}\" goes on from a checkpoint, but "
-                                                 "checkpoint.resume is \"never\"; leave one out",
-                                                 checkpoint.load));
+    problems.add(
+        "/checkpoint/load",
+        fmt::format(
+            "\"{}\" resumes from a checkpoint, but checkpoint.resume is \"never\"; leave one out",
+            checkpoint.load));
   }
 }
 
-// Each key has a range of its own; these are what sizes may come to together, so that no count of
-// elements, bytes or tokens leaves 64 bits, nor a rank's number 32.
+// Each key has a range of its own. These limits apply to products of sizes: counts of elements,
+// bytes and tokens have to fit in 64 bits, and a rank's number in 32.
 void validate_sizes(const Config& config, Problems& problems) {
   constexpr double kElements = 1e15;
   constexpr double kCount = std::numeric_limits<std::int32_t>::max();
@@ -110,7 +112,7 @@ void validate_sizes(const Config& config, Problems& problems) {
           "tokens of the run");
 }
 
-// Links are looked at when the folders are (run/folders/run_folder.h).
+// Compares the paths' text. run/folders/run_folder.h resolves links when it opens the folders.
 void validate_folders(const Config& config, Problems& problems) {
   constexpr auto kSave = "/checkpoint/save";
   if (!problems.sound({"/logging/dir", kSave}) || config.checkpoint.save.empty()) return;
@@ -127,8 +129,8 @@ void validate_folders(const Config& config, Problems& problems) {
           (std::filesystem::path(config.checkpoint.save) / "weights").lexically_normal().string()));
 }
 
-// Of cosines that are each so many times as long as the one before, in so many iterations, the
-// first of at least two; one there always is.
+// The largest number of cosines that fit in `iterations` if each is `times` as long as the one
+// before and the first has at least two iterations. At least 1.
 std::int64_t most_cycles(std::int64_t iterations, double times) {
   if (times == 1) return std::max<std::int64_t>(1, iterations / 2);
   std::int64_t cycles = 0;
@@ -148,7 +150,7 @@ void validate_iterations(const Config& config, Problems& problems) {
   constexpr auto kDecay = "/scheduler/decay_iters";
   if (problems.sound({kWarmup, "/scheduler/warmup_ratio"}) && scheduler.warmup_iters != 0 &&
       scheduler.warmup_ratio != 0) {
-    problems.add(kWarmup, "is given beside warmup_ratio; leave one of them out");
+    problems.add(kWarmup, "is given together with warmup_ratio; leave one of them out");
   }
   const std::int64_t iterations = config.training.train_iters;
   if (problems.sound({kWarmup, kDecay, "/scheduler/type", "/training/train_iters"}) &&
@@ -207,7 +209,8 @@ void validate(const Config& config, Problems& problems) {
   validate_folders(config, problems);
   if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
       config.training.train_iters != 0 && config.training.train_epochs != 0) {
-    problems.add("/training/train_epochs", "is given beside train_iters; leave one of them out");
+    problems.add("/training/train_epochs",
+                 "is given together with train_iters; leave one of them out");
   }
   validate_iterations(config, problems);
   if (problems.sound(kModel) && model_constraints(config).check) {

@@ -1,4 +1,4 @@
-// The rules of the ranks' layout and of the pipeline.
+// The constraints on the layout of ranks and on the pipeline.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,20 +27,20 @@ void validate_chunks(const Config& config, const ScheduleConstraints& kind, Prob
   } else if (kind.grouped && chunks < 2) {
     problems.add(kChunks, fmt::format("1 chunk is too few for schedule \"{}\"; {}", kind.name,
                                       choices(kChunks)));
-  } else if (kind.grouped && pipeline < 2) {  // it has no ungrouped kind in its stead
+  } else if (kind.grouped && pipeline < 2) {  // the schedule has no ungrouped form
     problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; {}", pipeline, chunks,
                                         choices(kPipeline)));
   }
 }
 
-// All tensor parallel sizes that go with the model divide it.
+// The largest valid tensor-parallel size; the valid sizes are its divisors.
 std::int64_t largest_tensor_size(const ModelConfig& model) {
   return std::gcd(std::gcd(model.num_attention_heads, model.num_query_groups),
                   model.ffn_hidden_size);
 }
 
-// What sequence parallelism can share out: "a sequence_length of 8 or 12", no longer than positions
-// reach, or a micro-batch of more samples.
+// Sizes that sequence parallelism can shard evenly: "a sequence_length of 8 or 12", at most
+// max_position_embeddings, or else a micro-batch of more samples.
 std::string shareable_rows(const Config& config) {
   const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
   const std::int64_t sequence = config.data.sequence_length;
@@ -56,7 +56,7 @@ std::string shareable_rows(const Config& config) {
   return "a micro_batch_size of " + multiples_near(unit, config.batch.micro_batch_size);
 }
 
-// A schedule of the user's own, whose sizes are checked when it is read.
+// Checks a user's own schedule. Its sizes are checked when the file is read.
 void validate_schedule_file(const ScheduleConstraints& kind, Problems& problems) {
   if (!kind.flushed) {
     problems.add(kScheduleFile,
@@ -66,7 +66,7 @@ void validate_schedule_file(const ScheduleConstraints& kind, Problems& problems)
   }
 }
 
-// "LEAD schedule "pipedream_2bw"": an asynchronous one whose stages update together.
+// "LEAD schedule "pipedream_2bw"": an asynchronous schedule whose stages update together.
 std::string or_whole_iterations(const Config& config, const char* lead) {
   const auto names = names_where(
       config.constraints->schedules,
@@ -74,7 +74,7 @@ std::string or_whole_iterations(const Config& config, const char* lead) {
   return names.empty() ? "" : fmt::format("{}schedule \"{}\"", lead, names.front());
 }
 
-// Each stage updates by itself, after each micro-batch.
+// Refuses requests that need a common update of all stages.
 void validate_each_microbatch(const Config& config, const ScheduleConstraints& kind,
                               Problems& problems) {
   const std::string other = or_whole_iterations(config, ", or ");
@@ -94,12 +94,12 @@ void validate_each_microbatch(const Config& config, const ScheduleConstraints& k
       problems.sound("/model/tie_word_embeddings")) {
     problems.add("/model/tie_word_embeddings",
                  fmt::format("the first and the last stage would have to update together, but in "
-                             "schedule \"{}\" each does by itself; use false{}",
+                             "schedule \"{}\" each updates by itself; use false{}",
                              kind.name, other));
   }
   if (!config.logging.dump_gradients_at.empty() && problems.sound("/logging/dump_gradients_at")) {
     problems.add("/logging/dump_gradients_at",
-                 fmt::format("schedule \"{}\" has no gradient of a whole iteration; leave it out",
+                 fmt::format("schedule \"{}\" has no gradient of a full iteration; leave it out",
                              kind.name));
   }
 }
@@ -123,7 +123,7 @@ void validate_layer_split(const Config& config, Problems& problems) {
   }
 }
 
-// A ramp's batches are made of the same micro-batches as the last.
+// All batches of a ramp consist of micro-batches of the same size.
 void validate_rampup(const Config& config, Problems& problems) {
   const BatchConfig& batch = config.batch;
   const std::vector<std::int64_t>& ramp = batch.rampup_batch_size;
@@ -145,8 +145,8 @@ void validate_rampup(const Config& config, Problems& problems) {
                              "one that divides {}",
                              increment, start, global, global - start));
   } else if (start % unit != 0 || increment % unit != 0) {
-    problems.add(kRampup, fmt::format("start {} and increment {} have to be multiples of {}, what "
-                                      "one micro-batch of each replica makes",
+    problems.add(kRampup, fmt::format("start {} and increment {} have to be multiples of {}, the "
+                                      "sequences of one micro-batch of each replica",
                                       start, increment, unit));
   } else if ((global - start) / increment > 1'000) {
     problems.add(kRampup, fmt::format("{} increments; at most 1000 are possible",
@@ -154,14 +154,15 @@ void validate_rampup(const Config& config, Problems& problems) {
   }
   if (!problems.sound({kSchedule, kScheduleFile})) return;
   if (!config.pipeline.schedule_file.empty()) {
-    problems.add(kRampup,
-                 "a schedule_file is of one number of micro-batches; leave one of the two out");
+    problems.add(
+        kRampup,
+        "a schedule_file is made for one number of micro-batches; leave one of the two out");
   } else if (const ScheduleConstraints& kind = schedule_constraints(config); !kind.flushed) {
     problems.add(
         kRampup,
         fmt::format("schedule \"{}\" has one number of micro-batches for the whole run; use "
                     "one that flushes such as \"{}\"",
-                    kind.name, usual_schedule(config.constraints->schedules, false)));
+                    kind.name, default_schedule(config.constraints->schedules, false)));
   }
 }
 
@@ -219,7 +220,7 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
   if (problems.sound({kSequence, "/parallel/tp_comm_overlap"}) && config.parallel.tp_comm_overlap &&
       !config.parallel.sequence_parallel) {
     problems.add("/parallel/tp_comm_overlap",
-                 "true needs sequence_parallel, whose gathers and reductions it cuts up");
+                 "true needs sequence_parallel, whose gathers and reductions it splits");
   }
   if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kSequence})) return;
   if (problems.sound({kMicro, "/data/sequence_length"})) {
@@ -250,11 +251,11 @@ void validate_zero(const Config& config, Problems& problems) {
   if (!problems.sound({"/zero_optimization/stage", kSchedule})) return;
   const ScheduleConstraints& kind = schedule_constraints(config);
   if (config.zero_optimization.stage != 3 || kind.flushed) return;
-  problems.add("/zero_optimization/stage",
-               fmt::format("3 keeps one version of the weights in shards, but schedule \"{}\" "
-                           "stashes whole older ones; use 2, or a schedule that flushes such as "
-                           "\"{}\"",
-                           kind.name, usual_schedule(config.constraints->schedules, false)));
+  problems.add(
+      "/zero_optimization/stage",
+      fmt::format("3 keeps one version of the weights in shards, but schedule \"{}\" stashes full "
+                  "copies of older ones; use 2, or a schedule that flushes such as \"{}\"",
+                  kind.name, default_schedule(config.constraints->schedules, false)));
 }
 
 void validate_fp16_schedule(const Config& config, Problems& problems) {

@@ -1,4 +1,4 @@
-// The rules of a model's sizes.
+// The constraints on a model's sizes.
 #include <fmt/format.h>
 
 #include "settings/fields.h"

@@ -1,4 +1,4 @@
-// The rules of the optimizer, the learning rate and the number types.
+// The constraints on the optimizer, the learning rate and the number types.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ void validate_types(const Config& config, Problems& problems) {
   }
 }
 
-// What only an fp16 loss scale reads, and what only one that adapts.
+// Refuses keys that only an fp16 loss scale, or only an adaptive one, would read.
 void validate_unused_scale(const Config& config, Problems& problems) {
   const PrecisionConfig& precision = config.precision;
   const PrecisionConfig usual;
@@ -99,10 +99,9 @@ void validate_unused_scale(const Config& config, Problems& problems) {
       problems.add(path, fmt::format("does nothing for dtype \"{}\"; leave it out{}",
                                      precision.dtype, goes ? ", or use dtype \"fp16\"" : ""));
     } else if (precision.loss_scale != 0) {
-      problems.add(path,
-                   fmt::format("does nothing beside a fixed loss_scale ({}); leave one of them "
-                               "out",
-                               precision.loss_scale));
+      problems.add(path, fmt::format("does nothing with a fixed loss_scale ({}); leave one of them "
+                                     "out",
+                                     precision.loss_scale));
     }
   };
   if (precision.dtype != "fp16") refuse("/precision/loss_scale", precision.loss_scale != 0);

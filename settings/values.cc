@@ -1,4 +1,4 @@
-// The values of fields: as JSON, and in words which there may be.
+// The values of fields as JSON, and descriptions of valid values.
 #include "settings/values.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ ordered_json to_json(const std::vector<ParamGroup>& groups) {
   return list;
 }
 
-// Null stands for "none" or "derived", which only such members can mean.
+// Null stands for "none" or "derived"; only members with a derived default can be null.
 ordered_json to_json(const Field& field, const Config& config) {
   Config copy = config;
   return std::visit(

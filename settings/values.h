@@ -1,4 +1,4 @@
-// A loaded config key by key, for comparing two of them.
+// The values of a loaded config, key by key, for comparing two configs.
 #pragma once
 
 #include <string>

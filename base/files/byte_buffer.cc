@@ -10,13 +10,13 @@ namespace trident {
 namespace {
 
 constexpr std::size_t kLine = 64, kPage = 64 << 10, kHuge = std::size_t{2} << 20;
-constexpr std::size_t kLarge = 256 << 10;  // from here on it is the system's own
+constexpr std::size_t kLarge = 256 << 10;  // blocks of this size or more are mapped from the system
 
 std::size_t rounded(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-// Of a large area.
+// The alignment of a large block.
 std::size_t alignment_of(std::size_t bytes) {
   return bytes >= kHuge ? kHuge : kPage;
 }
@@ -38,7 +38,7 @@ void* allocate_bytes(std::size_t bytes) {
   const std::size_t before = rounded(at, alignment) - at;
   if (before > 0) ::munmap(begin, before);
   if (before < alignment) ::munmap(begin + before + size, alignment - before);
-  if (alignment == kHuge) ::madvise(begin + before, size, MADV_HUGEPAGE);  // may not be known
+  if (alignment == kHuge) ::madvise(begin + before, size, MADV_HUGEPAGE);  // may be unsupported
   return begin + before;
 }
 

@@ -1,4 +1,5 @@
-// Memory for bytes that are written before they are read: vectors would fill it with zeros first.
+// A vector for bytes that are written before they are read. std::vector's own allocator would fill
+// the memory with zeros first.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,9 @@
 
 namespace trident {
 
-// Memory for `bytes` bytes. Large areas are the system's own, in huge pages where it gives them
-// when asked, and go back to it at once: an allocator would keep them for the thread that had them.
+// Allocates `bytes` bytes. A large block is mapped from the system, in huge pages if the system
+// gives them, and free_bytes() unmaps it at once: a general allocator would keep it for the thread
+// that used it. Throws std::bad_alloc.
 void* allocate_bytes(std::size_t bytes);
 void free_bytes(void* memory, std::size_t bytes) noexcept;
 
@@ -23,7 +25,7 @@ struct UnfilledAllocator {
 
   T* allocate(std::size_t count) { return static_cast<T*>(allocate_bytes(count * sizeof(T))); }
   void deallocate(T* memory, std::size_t count) noexcept { free_bytes(memory, count * sizeof(T)); }
-  // Without a value: nothing is written.
+  // Construction without a value leaves the memory unwritten.
   template <class Other>
   void construct(Other* at) noexcept {
     ::new (static_cast<void*>(at)) Other;

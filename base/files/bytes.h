@@ -1,5 +1,6 @@
-// Little-endian numbers in memory, read with bounds checks and written in one byte order on every
-// machine. File formats (safetensors, Megatron .idx, TensorBoard) are parsed and made with these.
+// Little-endian numbers in memory: reads with bounds checks, and writes in one byte order on every
+// machine. The file formats (safetensors, Megatron .idx, TensorBoard) are parsed and written with
+// these types.
 #pragma once
 
 #include <bit>
@@ -37,7 +38,7 @@ struct Carrier<8> {
 };
 }  // namespace bytes_detail
 
-// A number that is stored little-endian.
+// A number type that is stored little-endian.
 template <class T>
 concept LittleEndianNumber = (std::integral<T> || std::floating_point<T>)&&sizeof(T) <= 8;
 
@@ -64,11 +65,12 @@ void store_little_endian(T value, std::byte* target) {
   }
 }
 
-// Walks over bytes that it doesn't own. Reading past the end is a RequestError that names the
-// file, the offset, the bytes needed and the bytes left; the position then stays where it was.
+// Reads numbers from bytes that it doesn't own. Reading past the end throws a RequestError that
+// names the file, the offset, the bytes needed and the bytes left. The position then does not
+// change.
 class ByteReader {
  public:
-  // `file` is the name that errors show; `base` is where `bytes` begins in that file.
+  // `file` is the file name for errors; `base` is the offset of `bytes` in that file.
   ByteReader(std::span<const std::byte> bytes, std::string file, std::uint64_t base = 0)
       : bytes_(bytes), file_(std::move(file)), base_(base) {}
 
@@ -76,7 +78,7 @@ class ByteReader {
   T read(std::string_view what) {
     return load_little_endian<T>(take(sizeof(T), what).data());
   }
-  // The next `count` bytes, a view into the span given.
+  // The next `count` bytes, as a view into the given span. `what` names them in errors.
   std::span<const std::byte> take(std::uint64_t count, std::string_view what);
 
   std::size_t position() const { return position_; }
@@ -89,7 +91,7 @@ class ByteReader {
   std::size_t position_ = 0;
 };
 
-// Fills a span from its start. Writing past its end is an Error with the same facts.
+// Fills a span from its start. Writing past its end throws an Error with the same information.
 class ByteWriter {
  public:
   ByteWriter(std::span<std::byte> bytes, std::string file)

@@ -1,6 +1,6 @@
 #include "base/files/content_hash.h"
 
-#define XXH_INLINE_ALL  // of the library its header is enough
+#define XXH_INLINE_ALL  // header-only use of the library
 #include <xxhash.h>
 
 #include <algorithm>

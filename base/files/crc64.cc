@@ -11,7 +11,8 @@
 namespace trident {
 namespace {
 
-// The bits of a polynomial over GF(2) modulo that of ECMA-182, the highest power in the lowest bit.
+// A polynomial over GF(2) modulo the polynomial of ECMA-182, one bit for each power, the highest
+// power in the lowest bit.
 constexpr std::uint64_t kPolynomial = 0xC96C5795D7870F42;
 constexpr std::uint64_t kOne = std::uint64_t{1} << 63;  // x^0
 
@@ -24,7 +25,7 @@ constexpr std::uint64_t product(std::uint64_t a, std::uint64_t b) {
   return result;
 }
 
-// x^(8 · 2^k) by k.
+// x^(8 · 2^k), by k.
 constexpr std::array<std::uint64_t, 64> powers() {
   std::array<std::uint64_t, 64> table{};
   table[0] = kOne >> 8;
@@ -33,7 +34,7 @@ constexpr std::array<std::uint64_t, 64> powers() {
 }
 constexpr std::array<std::uint64_t, 64> kPowers = powers();
 
-// The remainder of what has `value`, with so many zero bytes behind it.
+// The remainder after `bytes` zero bytes are appended to bytes with the remainder `value`.
 std::uint64_t with_zeros(std::uint64_t value, std::uint64_t bytes) {
   for (std::size_t k = 0; bytes != 0; ++k, bytes >>= 1) {
     if ((bytes & 1) != 0) value = product(value, kPowers[k]);
@@ -46,8 +47,8 @@ std::uint64_t crc_from(std::uint64_t before, std::span<const std::byte> bytes) {
                          bytes.size());
 }
 
-// The remainder of the bytes alone: a CRC begins with ones and is inverted, which is linear only
-// without these.
+// The remainder of the bytes alone. A CRC starts with ones and is inverted at its end; it is linear
+// only without these two steps.
 std::uint64_t remainder(std::span<const std::byte> bytes) {
   return ~crc_from(~std::uint64_t{0}, bytes);
 }
@@ -87,7 +88,7 @@ void BlockSums::add(std::uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void BlockSums::join(std::span<const std::uint64_t> parts) {
-  if (parts.size() != parts_.size()) throw Error("BlockSums: the sums of another file's blocks");
+  if (parts.size() != parts_.size()) throw Error("BlockSums: got another number of blocks");
   for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i] ^= parts[i];
 }
 

@@ -24,7 +24,7 @@ std::string reason(int code) {
   return std::system_category().message(code);
 }
 
-// What the path itself is the reason of; all else may be over in a moment.
+// Errors that the path itself causes. Any other error may be temporary.
 bool is_of_the_path(int code) {
   for (const int one : {ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM, ENAMETOOLONG, ENXIO, ENODEV,
                         EIO, EINVAL, EOVERFLOW}) {
@@ -34,7 +34,7 @@ bool is_of_the_path(int code) {
 }
 
 FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
-  // A pipe without a writer would hold up an opening that blocks.
+  // Without O_NONBLOCK, opening a pipe that has no writer would block.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
@@ -50,10 +50,10 @@ FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
   return file;
 }
 
-// One write call takes at most this much: Linux cuts a call at 2 GiB anyway.
+// The most bytes of one write call. Linux limits a call to 2 GiB anyway.
 constexpr std::size_t kMaxWrite = std::size_t{1} << 30;
 
-// Writes all of `bytes` by `step(remaining bytes, bytes done)`; 0 when done, else errno.
+// Writes all of `bytes` by `step(remaining bytes, bytes done)`. Returns 0, or an errno.
 template <class Step>
 int write_fully(std::span<const std::byte> bytes, Step step) {
   std::size_t done = 0;
@@ -68,7 +68,8 @@ int write_fully(std::span<const std::byte> bytes, Step step) {
   return 0;
 }
 
-// Where access() promises what no mkdir keeps.
+// Whether the kernel's own file systems hold the directory. There mkdir fails although access()
+// allows it.
 bool is_kernels(const std::string& directory) {
   struct statfs system {};
   if (::statfs(directory.c_str(), &system) != 0) return false;
@@ -78,14 +79,15 @@ bool is_kernels(const std::string& directory) {
          kind == SECURITYFS_MAGIC || kind == DEVPTS_SUPER_MAGIC;
 }
 
-// PATH.tmp-<process>-<attempt>; of a long name its begin.
+// PATH.tmp-<process>-<attempt>. A long file name is shortened.
 std::string temporary_name(const std::string& path, int attempt) {
   const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
   return fmt::format("{}.tmp-{}-{}", path.substr(0, std::min(path.size(), name + 200)), ::getpid(),
                      attempt);
 }
 
-// A new file beside `path`, under a name nobody has. Several threads and processes may try.
+// Creates a file next to `path`, under an unused name. Several threads and processes may try at
+// once.
 FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   for (int attempt = 0;; ++attempt) {
     temporary = temporary_name(path, attempt);
@@ -95,27 +97,27 @@ FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   }
 }
 
-// A new file without a name in the folder of `path`, where the system has such: it goes with the
-// process, however that ends.
+// Creates an unnamed file in the folder of `path`, if the system supports it. It disappears with
+// the process, however the process ends.
 FileDescriptor create_unnamed(const std::string& path) {
-  if (::access("/proc/self/fd", X_OK) != 0) return {};  // by which it gets a name
+  if (::access("/proc/self/fd", X_OK) != 0) return {};  // needed later to name the file
   const std::string folder = std::filesystem::path(path).parent_path().string();
   return FileDescriptor(
       ::open(folder.empty() ? "." : folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
 }
 
-// Error where there is a file of that name. False where the file system can't rename so, and there
-// is none.
+// Throws Error if a file of that name exists. Returns false if the file system doesn't support this
+// rename, and no such file exists.
 bool renamed_to_new(const std::string& from, const std::string& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   struct stat status {};
   if (errno == EEXIST || ::lstat(to.c_str(), &status) == 0) {
-    throw Error(to + ": somebody else has written a file of this name meanwhile");
+    throw Error(to + ": another process has written a file of this name meanwhile");
   }
   return false;
 }
 
-// Gives it one beside `path`.
+// Names an unnamed file with a temporary name next to `path`.
 std::string name_beside(const std::string& path, int file) {
   for (int attempt = 0;; ++attempt) {
     std::string name = temporary_name(path, attempt);
@@ -148,12 +150,13 @@ bool is_private_directory(const std::string& path) {
 }
 
 void make_own_directory(const std::string& path) {
-  std::error_code ignored;  // then mkdir names the reason
+  std::error_code ignored;  // mkdir below reports the reason
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw_file_error(path, "mkdir", errno);
   if (!is_private_directory(path)) {
-    throw Error(path + ": is no directory of this user's own that nobody else may write to");
+    throw Error(path +
+                ": not a directory that belongs to this user and that no other user may write to");
   }
 }
 
@@ -185,7 +188,7 @@ void ReadFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
     if (n == 0) {
       throw RequestError(fmt::format(
           "{}: truncated: {} bytes needed at offset {}, it has {}{}", path_, out.size(), offset,
-          done, offset + out.size() <= size_ ? "; it has been cut since it was opened" : ""));
+          done, offset + out.size() <= size_ ? "; it was truncated after it was opened" : ""));
     }
     done += static_cast<std::size_t>(n);
   }
@@ -225,7 +228,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
 namespace {
 
 std::string read_to_end(int file, const std::string& path, std::uint64_t max_bytes) {
-  // By parts: a pipe (`train <(jq … c.json)`) has no size, /dev/zero no end.
+  // Reads in parts: a pipe (`train <(jq … c.json)`) has no size, /dev/zero no end.
   std::string text;
   std::vector<char> part(1 << 16);
   while (true) {
@@ -253,7 +256,7 @@ std::string read_standard_input(std::uint64_t max_bytes) {
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), file_(create_unnamed(path)) {
-  struct stat status {};  // what can't be named is known before anything is written
+  struct stat status {};  // a name that is too long is refused before any write
   if (::lstat(path.c_str(), &status) != 0 && errno == ENAMETOOLONG) {
     throw_file_error(path, "naming it", errno);
   }
@@ -299,7 +302,7 @@ void sync_directory(const std::string& path) {
   const std::string name = path.empty() ? "." : path;
   const FileDescriptor directory(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory.get() < 0) {
-    if (errno == EACCES) return;  // may be written but not read
+    if (errno == EACCES) return;  // it may be writable but not readable
     throw_file_error(name, "opening this directory", errno);
   }
   if (::fsync(directory.get()) == 0) return;
@@ -319,7 +322,7 @@ void write_file(const std::string& path, std::string_view contents) {
   std::error_code none;
   const auto status = std::filesystem::status(path, none);  // follows links
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    AppendFile(path, false).append(contents);  // a device, a pipe
+    AppendFile(path, false).append(contents);  // a device or a pipe
   } else if (std::filesystem::is_symlink(path, none)) {
     std::error_code code;
     const auto target = std::filesystem::weakly_canonical(path, code);
@@ -345,9 +348,9 @@ void AppendFile::append(std::span<const std::byte> record) {
   });
   if (code == 0) return;
   std::string note;
-  // A device such as /dev/full has no length to cut back.
+  // A device such as /dev/full can't be truncated.
   if (before >= 0 && ::ftruncate(file_.get(), before) != 0 && errno != EINVAL) {
-    note = fmt::format("; cutting it back to {} bytes failed too: {}", before, reason(errno));
+    note = fmt::format("; truncating it to {} bytes failed, too: {}", before, reason(errno));
   }
   throw Error(
       fmt::format("{}: appending {} bytes failed: {}{}", path_, record.size(), reason(code), note));
@@ -367,7 +370,7 @@ void check_output_directory(const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw RequestError(fmt::format("{}: can't make this directory: {}", path, why));
   };
-  // The nearest that is there has to take what is missing below it.
+  // The nearest existing parent has to accept the missing directories.
   fs::path at = fs::absolute(path, code).lexically_normal();
   while (!fs::exists(fs::symlink_status(at, code)) && at.has_relative_path()) at = at.parent_path();
   if (!fs::is_directory(at, code)) refuse(at.string() + ": " + reason(ENOTDIR));
@@ -400,12 +403,12 @@ NewDirectories::NewDirectories(const std::string& path) : NewDirectories() {
     at /= part;
     if (!part.empty() && ::mkdir(at.c_str(), 0777) == 0) made_.insert(made_.begin(), at.string());
   }
-  require_output_directory(path);  // where it throws, the destructor runs all the same
+  require_output_directory(path);  // if it throws, the destructor still runs
 }
 
 NewDirectories::~NewDirectories() {
   for (const std::string& directory : made_) {
-    // Somebody who has locked it means to write there.
+    // A process that has locked the directory intends to write there.
     const FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::rmdir(directory.c_str());
   }

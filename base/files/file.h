@@ -1,7 +1,7 @@
-// Files: read-only memory maps, positioned reads, and writes that leave nothing half-written.
-// A path that can't be read is a RequestError (an input is wrong), unless the system is short of
-// something or a file server doesn't answer: an Error, as a write that fails. They name the file,
-// the operation and the system's reason. All types close themselves.
+// Files: read-only memory maps, positioned reads, and writes that leave no half-written file. If a
+// path can't be read, a RequestError is thrown (an input is wrong). An Error is thrown if the
+// system lacks a resource, if a file server doesn't answer, or if a write fails. Messages name the
+// file, the operation and the system's reason. All types close their files on destruction.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace trident {
 
-// Error "path: operation failed: reason", the system's for an errno.
-// NoRoom where that is the reason.
+// Throws Error "path: operation failed: reason", with the system's text for the errno `code`.
+// Throws NoRoom if the disk or the quota is full.
 [[noreturn]] void throw_file_error(const std::string& path, std::string_view operation, int code);
 
 class NoRoom : public Error {
@@ -24,12 +24,12 @@ class NoRoom : public Error {
   using Error::Error;
 };
 
-// Whether it is a directory, not a link to one, and this user's.
+// Whether `path` is a directory of this user, and not a link to a directory.
 bool is_own_directory(const std::string& path);
-// And that nobody else may write there.
+// The same, and no other user may write to it.
 bool is_private_directory(const std::string& path);
-// Makes one that nobody else may enter, with what is missing of its parents, where there is none.
-// Error where it can't be, or is no private directory.
+// Makes a directory that only this user may enter, with its missing parents, unless it exists.
+// Throws Error if it can't be made, or if it exists and is not private.
 void make_own_directory(const std::string& path);
 
 // An open file descriptor, closed on destruction. Moves, never copies.
@@ -57,10 +57,10 @@ class ReadFile {
  public:
   explicit ReadFile(const std::string& path);
 
-  // Fills `out` from byte `offset` on. A file that ends earlier is a RequestError; so is one whose
-  // disk has lost what was there (EIO).
+  // Fills `out` from byte `offset` on. Throws RequestError if the file ends earlier or the disk
+  // can't read the bytes (EIO).
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
-  // Lets the system begin to read these bytes, if it will; doesn't wait.
+  // Hints that these bytes will be read, so that the system may read ahead. Doesn't wait.
   void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
   std::uint64_t size() const { return size_; }  // bytes, when it was opened
   const std::string& path() const { return path_; }
@@ -72,7 +72,7 @@ class ReadFile {
 };
 
 // A regular file mapped into memory, read-only. An empty file gives an empty span. The file must
-// not be cut shorter while it is mapped (the kernel would end the process with SIGBUS).
+// not be truncated while it is mapped (the kernel would end the process with SIGBUS).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -88,16 +88,16 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// The whole file. `max_bytes` is the most that is accepted; a bigger file is a RequestError.
+// The contents of a file. Throws RequestError if the file has more than `max_bytes` bytes.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{1} << 32);
-// The same of what a user names on a command line, which may also be a pipe; waits for whoever
-// writes there.
+// The same for a path from a command line, which may also be a pipe. Waits for the writer of the
+// pipe.
 std::string read_stream(const std::string& path, std::uint64_t max_bytes);
 std::string read_standard_input(std::uint64_t max_bytes);
 
-// A file that appears under its name only when it is complete: it is written without a name or,
-// where the file system can't do that, under a temporary one beside the target, and renamed by
-// commit(). Without commit() it goes, so an exception on the way leaves the target as it was.
+// A file that appears under its name only when it is complete. It is written without a name or, if
+// the file system can't do that, under a temporary name next to the target; commit() renames it.
+// Without commit() it is deleted, so an exception leaves the target as it was.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -105,13 +105,13 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
 
-  // Appends after what was last appended.
+  // Appends after the bytes of the last write().
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  // Writes at a position; gaps read as zeros. Safe to call from several threads at once.
+  // Writes at a position; gaps read as zeros. Several threads may call it at once.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // fsync, rename over the target, fsync of the directory. Call once, last. Error where there is a
-  // file of that name by now and it isn't to be replaced.
+  // fsync, rename over the target, fsync of the directory. Call it once, after all writes. If
+  // `replaces` is false, throws Error if a file of that name exists by then.
   void commit(bool replaces = true);
   const std::string& path() const { return path_; }
 
@@ -122,25 +122,25 @@ class AtomicFile {
   std::uint64_t position_ = 0;
 };
 
-// To the disk: that files were made, renamed or removed there ("": the working directory). A file
-// system that can't is no failure.
+// Syncs a directory to the disk, so that files that were made, renamed or removed in it stay so
+// ("": the working directory). A file system that can't do this is no failure.
 void sync_directory(const std::string& path);
 
 void write_file_atomic(const std::string& path, std::string_view contents);
-// The same where `path` is a file or none yet. What a link leads to is replaced, not the link; a
-// device or a pipe is written to.
+// The same for a `path` that is a regular file or doesn't exist yet. For a link, the target is
+// replaced, not the link. A device or a pipe is written to directly.
 void write_file(const std::string& path, std::string_view contents);
 
-// Appends whole records. If a record can't be written whole, what was written of it is cut off
-// again and an Error is thrown, so the file always ends with a whole record.
+// Appends records completely or not at all. If a record can't be written, its written part is cut
+// off again and an Error is thrown, so the file always ends with a complete record.
 class AppendFile {
  public:
-  // Creates the file if it is missing; keeps what is there unless `truncate`.
+  // Creates the file if it is missing. Keeps its contents unless `truncate`.
   explicit AppendFile(const std::string& path, bool truncate = false);
 
   void append(std::span<const std::byte> record);
   void append(std::string_view record);
-  // To the disk (fsync).
+  // Syncs the file to the disk (fsync).
   void sync();
   const std::string& path() const { return path_; }
 
@@ -149,16 +149,17 @@ class AppendFile {
   FileDescriptor file_;
 };
 
-// RequestError where require_output_directory() would refuse, as far as can be told without
+// Throws the RequestError of require_output_directory(), as far as the problem can be found without
 // writing.
 void check_output_directory(const std::string& path);
 
-// Makes `path` a directory that can be written, with its parents, and proves it by creating and
-// removing a file there; otherwise a RequestError (the request names a place that can't be used).
+// Makes `path` a writable directory, with its parents, and verifies this by creating and removing a
+// file there. Otherwise throws RequestError (the request names an unusable place).
 void require_output_directory(const std::string& path);
 
-// require_output_directory(), whose new directories go again with the object, or where it throws,
-// unless something lies in them by then or somebody has locked them (flock).
+// Calls require_output_directory(). The destructor, or a failed constructor, removes the
+// directories that it made, unless they contain files by then or another process has locked them
+// (flock).
 class NewDirectories {
  public:
   explicit NewDirectories(const std::string& path);

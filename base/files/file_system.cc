@@ -24,13 +24,14 @@
 namespace trident {
 namespace {
 
-constexpr std::uint64_t kSmall = 64 << 10;       // of a write by itself, that isn't put together
-constexpr std::uint64_t kBuffer = 2 << 20;       // bytes written to the disk at once
-constexpr std::uint64_t kLeastDirect = 4 << 20;  // of a file, to be written so
+constexpr std::uint64_t kSmall = 64 << 10;       // a smaller separate write is not buffered
+constexpr std::uint64_t kBuffer = 2 << 20;       // bytes of one write to the disk
+constexpr std::uint64_t kLeastDirect = 4 << 20;  // the smallest file that bypasses the page cache
 
-// Large files are written past the page cache, where they would only be in training's way: what
-// follows each other is put together, and its whole pages go to the disk at once. The rest, up to a
-// page at either end, goes through the cache, as whoever writes beside it does.
+// Large files bypass the page cache, where they would only disturb training. Consecutive writes are
+// collected, and their complete pages go to the disk in one write. The incomplete pages at both
+// ends go through the cache; another object may write the rest of such a page, also through the
+// cache.
 class RealFile final : public OutputFile {
  public:
   RealFile(std::string path, FileDescriptor file, std::uint64_t bytes)
@@ -45,7 +46,7 @@ class RealFile final : public OutputFile {
     while (!bytes.empty()) {
       if (begin_ == end_) begin_ = end_ = offset;
       buffer_.resize(kBuffer);
-      // At the place in the buffer that it has in its page.
+      // Bytes have the same offset in their page of the buffer as in their page of the file.
       const std::uint64_t first = begin_ / page_ * page_;
       const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), first + kBuffer - end_);
       std::memcpy(&buffer_[end_ - first], bytes.data(), count);
@@ -85,14 +86,14 @@ class RealFile final : public OutputFile {
   }
 
   void write_pages(std::uint64_t offset, std::span<const std::byte> bytes) {
-    if (direct_.get() < 0) {  // not every file system has it
+    if (direct_.get() < 0) {  // not every file system supports O_DIRECT
       direct_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT));
     }
     while (direct_.get() >= 0 && !bytes.empty()) {
       const ssize_t n =
           ::pwrite(direct_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      // A disk of larger blocks, or one that has gone short: the cache knows what to do.
+      // A disk of larger blocks, or a partial write: the page cache handles the rest.
       if (n <= 0 || n % static_cast<ssize_t>(page_) != 0) break;
       offset += static_cast<std::uint64_t>(n);
       bytes = bytes.subspan(static_cast<std::size_t>(n));
@@ -104,7 +105,7 @@ class RealFile final : public OutputFile {
   }
 
   void write(const FileDescriptor& file, std::uint64_t offset, std::span<const std::byte> bytes) {
-    constexpr std::size_t most = std::size_t{1} << 30;  // Linux cuts a call at 2 GiB anyway
+    constexpr std::size_t most = std::size_t{1} << 30;  // Linux limits a call to 2 GiB anyway
     while (!bytes.empty()) {
       const std::size_t count = std::min(most, bytes.size());
       const ssize_t n = ::pwrite(file.get(), bytes.data(), count, static_cast<off_t>(offset));
@@ -119,20 +120,20 @@ class RealFile final : public OutputFile {
   }
 
   std::string path_;
-  FileDescriptor file_, direct_;  // direct_: once it is needed
+  FileDescriptor file_, direct_;  // direct_: opened when it is first needed
   bool past_cache_;
-  // What O_DIRECT goes by, and what the cache does: two never write one page.
+  // O_DIRECT and the page cache both work in pages. No page is written through both.
   const std::uint64_t page_ = std::max<std::uint64_t>(
       4096, static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE))));
   std::mutex mutex_;
-  ByteBuffer buffer_;                  // begins with a page
-  std::uint64_t begin_ = 0, end_ = 0;  // of what the buffer holds, in the file
+  ByteBuffer buffer_;                  // begins at a page of the file
+  std::uint64_t begin_ = 0, end_ = 0;  // the range of the file in the buffer
 };
 
 class RealFiles final : public FileSystem {
  public:
   void make_directory(const std::string& path) override {
-    std::error_code ignored;  // what is missing then fails below
+    std::error_code ignored;  // a missing parent makes mkdir fail
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     if (::mkdir(path.c_str(), 0777) != 0) throw_file_error(path, "making this directory", errno);
   }
@@ -141,10 +142,10 @@ class RealFiles final : public FileSystem {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() < 0) throw_file_error(path, "creating it", errno);
     const auto size = static_cast<off_t>(bytes);
-    // Not posix_fallocate, which writes zeros where the file system can't allocate.
+    // posix_fallocate would write zeros if the file system can't allocate.
     if (bytes > 0 && ::fallocate(file.get(), 0, 0, size) != 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS) {
-      throw_file_error(path, fmt::format("making room for {} bytes", bytes), errno);
+      throw_file_error(path, fmt::format("allocating {} bytes", bytes), errno);
     }
     if (::ftruncate(file.get(), size) != 0) throw_file_error(path, "setting its size", errno);
     return std::make_unique<RealFile>(path, std::move(file), bytes);
@@ -195,7 +196,7 @@ void FileSystem::replace(const std::string& path, std::string_view contents) {
   const std::string beside = fmt::format("{}.tmp-{}-0", path, ::getpid());
   std::error_code ignored;
   if (std::filesystem::is_directory(std::filesystem::symlink_status(path, ignored))) {
-    throw_file_error(path, "replacing it", EISDIR);  // renaming would take the folder away
+    throw_file_error(path, "replacing it", EISDIR);  // a rename would move the directory away
   }
   remove(beside);
   try {
@@ -205,7 +206,7 @@ void FileSystem::replace(const std::string& path, std::string_view contents) {
     try {
       remove(beside);
     } catch (const Error&) {
-      // The first failure says more.
+      // The first failure is more informative.
     }
     throw;
   }

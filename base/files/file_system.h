@@ -1,5 +1,5 @@
-// What is done to files that must not be lost, behind an interface: a test gives one whose disk is
-// full, slow or broken. Every failure is an Error that names the path, the operation and the
+// The operations on files that must not be lost, behind an interface: a test can simulate a full,
+// slow or broken disk. Every failure throws an Error that names the path, the operation and the
 // system's reason.
 #pragma once
 
@@ -12,14 +12,14 @@
 
 namespace trident {
 
-// A file that is open for writing. Closes itself.
+// A file that is open for writing. It closes itself on destruction.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
-  // All of `bytes`, by finish() at the latest: then a failure is told there. From several threads
-  // at once, and from several objects of one file, at places that don't overlap.
+  // Writes all of `bytes`, by finish() at the latest, which may then report the failure. Several
+  // threads, and several objects for one file, may write at once to ranges that don't overlap.
   virtual void write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
-  // To the disk, then closes it. Some file systems tell of a failed write only here.
+  // Syncs to the disk, then closes. Some file systems report a failed write only here.
   virtual void finish() = 0;
 };
 
@@ -27,28 +27,30 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // With what is missing of its parents. Error where it is there.
+  // Makes a directory, with its missing parents. Throws Error if it exists.
   virtual void make_directory(const std::string& path) = 0;
-  // A new file of this size, whose blocks are taken from the disk at once where it can do that: a
-  // full disk is found before anything is written.
+  // Creates a file of `bytes` bytes. Its disk blocks are allocated at once if the disk supports
+  // this, so that a full disk is found before any write.
   virtual std::unique_ptr<OutputFile> create(const std::string& path, std::uint64_t bytes) = 0;
-  // One that somebody has created.
+  // Opens an existing file for writing.
   virtual std::unique_ptr<OutputFile> open(const std::string& path) = 0;
-  // Replaces a file that is there. Directories change places where both are there, in one step
-  // where the file system can do that; else what was at `to` is at `from` afterwards.
+  // Replaces an existing file at `to`. If both are directories, they are exchanged, in one step if
+  // the file system supports this. In either case the directory that was at `to` is at `from`
+  // afterwards.
   virtual void rename(const std::string& from, const std::string& to) = 0;
-  // A file, or a directory and all in it; nothing where there is none.
+  // Removes a file, or a directory with its contents. Does nothing if `path` doesn't exist.
   virtual void remove(const std::string& path) = 0;
-  // That files were made, renamed or removed there. A file system that can't is no failure.
+  // Makes changes of this directory durable: files made, renamed or removed. A file system that
+  // can't do this is no failure.
   virtual void sync_directory(const std::string& path) = 0;
 
-  // create(), write and finish() in one.
+  // create(), write_at() and finish() in one call.
   void write(const std::string& path, std::string_view contents);
-  // The same under another name, which then becomes `path`.
+  // The same under a temporary name, which is then renamed to `path`.
   void replace(const std::string& path, std::string_view contents);
 };
 
-// This machine's.
+// The file system of this machine.
 FileSystem& real_files();
 
 }  // namespace trident

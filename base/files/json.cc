@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Walks the text and tells how far the lexer has read, which SAX events alone don't.
+// Walks the text and records how far the lexer has read. SAX events don't report this.
 class TrackingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -51,12 +51,12 @@ std::string place(std::string_view text, std::size_t offset, const std::string& 
   return fmt::format("{}:{}:{}", name, line, column);
 }
 
-// Builds the document from SAX events, stopping at the first thing that is not allowed.
+// Builds the document from SAX events. Stops at the first violation.
 class Builder : public nlohmann::json_sax<json> {
  public:
   Builder(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
-  const char* read = nullptr;  // first byte that the lexer has not taken yet
+  const char* read = nullptr;  // the first byte that the lexer has not read yet
   json result;
   std::string error;
 
@@ -78,11 +78,11 @@ class Builder : public nlohmann::json_sax<json> {
   bool key(string_t& key) override {
     key_ = std::move(key);
     if (!open_.back()->contains(key_)) return true;
-    std::size_t quote = static_cast<std::size_t>(read - text_.data()) - 1;  // the closing one
+    std::size_t quote = static_cast<std::size_t>(read - text_.data()) - 1;  // the closing quote
     do {
       quote = text_.rfind('"', quote - 1);
     } while (is_escaped(quote));
-    error = fmt::format("{}: {}: this key is there twice", place(text_, quote, name_),
+    error = fmt::format("{}: {}: this key occurs twice", place(text_, quote, name_),
                         printable(json_pointer_append(pointer(), key_)));
     return false;
   }

@@ -1,5 +1,5 @@
-// Strict reading of JSON (RFC 8259): a key that occurs twice in an object, nesting deeper than 64,
-// anything after the document, NaN, infinities and numbers beyond a double are errors.
+// A strict reader of JSON (RFC 8259). These are errors: a key that occurs twice in an object,
+// nesting deeper than 64, text after the document, NaN, infinities and numbers beyond a double.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@ namespace trident {
 
 inline constexpr std::size_t kMaxJsonDepth = 64;
 
-// // and /* */, as editors know them in "JSON with comments".
+// Whether // and /* */ comments are accepted, as in editors' "JSON with comments".
 enum class JsonComments { refused, allowed };
 
 // Parses `text`. Throws RequestError "NAME:LINE:COLUMN: problem" (both count from 1, columns in
@@ -18,17 +18,18 @@ enum class JsonComments { refused, allowed };
 nlohmann::json parse_json(std::string_view text, const std::string& name,
                           JsonComments comments = JsonComments::refused);
 
-// The library's own reading of text that we wrote, or that decides nothing: null where it isn't
-// JSON.
+// Parses with the library's own reader, for text that Trident wrote or that decides nothing.
+// Returns null if the text isn't JSON.
 nlohmann::json json_or_null(std::string_view text);
 nlohmann::ordered_json ordered_json_or_null(std::string_view text);
 
-// The text of a value, on one line or indented; what isn't UTF-8 in its strings is U+FFFD. Parsing
-// and printing are templates that cost a second in each file that calls them itself.
+// The text of a value, on one line or indented. Invalid UTF-8 in its strings becomes U+FFFD. Call
+// these functions instead of the library's templates, which cost a second of compile time in each
+// file that uses them.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
-// What a parse error of the library's says, without its place and number.
+// The problem that a parse error of the library states, without its place and number.
 std::string json_problem(std::string_view what);
 
 // `pointer` + "/" + `key`, with ~ and / escaped as RFC 6901 says.

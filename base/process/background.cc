@@ -23,7 +23,7 @@ bool BackgroundTasks::post(std::function<void()> task) {
       waiting_.push_back(std::move(task));
       task = nullptr;
     } catch (const std::system_error&) {
-      // The system gives no further thread: better late than not at all.
+      // The system can't start a thread: the task runs in this thread below.
     }
   }
   if (task) task();
@@ -46,7 +46,7 @@ void BackgroundTasks::run() {
     busy_ = true;
     lock.unlock();
     task();
-    task = nullptr;  // what it holds goes before drain() returns
+    task = nullptr;  // destroys its captures before drain() returns
     lock.lock();
     busy_ = false;
     changed_.notify_all();

@@ -1,5 +1,5 @@
-// Tasks for a thread of their own, one after the other: who hands them over never waits for what
-// they wait for, such as a slow disk or a terminal that has been stopped.
+// Runs tasks one after the other on a separate thread. The thread that posts a task never waits for
+// the resources that the task waits for, such as a slow disk or a stopped terminal.
 #pragma once
 
 #include <condition_variable>
@@ -13,23 +13,24 @@ namespace trident {
 
 class BackgroundTasks {
  public:
-  // At most `capacity` tasks wait at a time.
+  // At most `capacity` tasks may wait at a time.
   explicit BackgroundTasks(std::size_t capacity) : capacity_(capacity) {}
   BackgroundTasks(const BackgroundTasks&) = delete;
   BackgroundTasks& operator=(const BackgroundTasks&) = delete;
-  ~BackgroundTasks();  // after the tasks that wait
+  ~BackgroundTasks();  // runs the waiting tasks first
 
-  // Never waits for a task (but runs this one itself where the system gives no thread). A task must
-  // not throw. False where too many wait: the task is dropped.
+  // Queues a task without waiting for any task. If the system can't start a thread, runs this task
+  // in the calling thread. Returns false, and drops the task, if too many tasks wait. A task must
+  // not throw.
   bool post(std::function<void()> task);
-  // Waits until every task has run that was posted before.
+  // Waits until all tasks that were posted before have run.
   void drain();
 
  private:
   void run();
 
   std::size_t capacity_;
-  std::mutex mutex_;  // guards all that follows
+  std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   std::deque<std::function<void()>> waiting_;
   bool busy_ = false, ends_ = false;

@@ -23,7 +23,7 @@
 namespace trident {
 namespace {
 
-// All living processes and their parents.
+// The parent of each living process.
 std::map<pid_t, pid_t> parents() {
   std::map<pid_t, pid_t> parent_of;
   std::error_code ignored;
@@ -33,7 +33,7 @@ std::map<pid_t, pid_t> parents() {
     std::ifstream file(entry.path() / "stat");
     std::string text;
     std::getline(file, text);
-    // "pid (name) state parent": the name may hold anything.
+    // "pid (name) state parent": the name may contain any character.
     std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
     std::string state;
     pid_t parent = 0;
@@ -42,7 +42,7 @@ std::map<pid_t, pid_t> parents() {
   return parent_of;
 }
 
-// Process ids of this program's children.
+// The process ids of this process's children.
 std::vector<pid_t> children() {
   std::vector<pid_t> list;
   for (const auto& [pid, parent] : parents()) {
@@ -57,7 +57,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
   std::vector<char*> list;
   for (const std::string& one : arguments) list.push_back(const_cast<char*>(one.c_str()));
   list.push_back(nullptr);
-  int ends[2];  // what execvp says, where it returns
+  int ends[2];  // the errno of execvp, if it fails
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_file_error(arguments[0], "pipe", errno);
   const FileDescriptor read_end(ends[0]);
   FileDescriptor write_end(ends[1]);
@@ -65,7 +65,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) throw_file_error(arguments[0], "fork", errno);
-  if (pid_ == 0) {  // only what a signal handler may call
+  if (pid_ == 0) {  // only async-signal-safe calls
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);
@@ -74,7 +74,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
     ::signal(SIGXFSZ, SIG_DFL);
-    ::signal(SIGTTOU, SIG_IGN);  // `stty tostop` would stop it at its first line
+    ::signal(SIGTTOU, SIG_IGN);  // `stty tostop` would stop it at its first output
     if (nothing.get() >= 0) ::dup2(nothing.get(), STDIN_FILENO);
     if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execvp(list[0], list.data());
@@ -82,7 +82,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
     [[maybe_unused]] const ssize_t told = ::write(ends[1], &code, sizeof code);
     ::_exit(127);
   }
-  ::setpgid(pid_, pid_);  // whoever comes first
+  ::setpgid(pid_, pid_);  // parent and child both set it; either may be first
   write_end = FileDescriptor();
   int code = 0;
   ssize_t told = 0;
@@ -107,7 +107,7 @@ std::optional<ChildProcess::End> ChildProcess::wait(std::chrono::milliseconds mo
   while (!end_) {
     int status = 0;
     const pid_t found = ::waitpid(pid_, &status, WNOHANG);
-    if (found < 0 && errno != EINTR) throw Error(fmt::format("waitpid({}): lost", pid_));
+    if (found < 0 && errno != EINTR) throw Error(fmt::format("waitpid({}): child is lost", pid_));
     if (found == pid_) {
       const bool killed = WIFSIGNALED(status);
       end_ =
@@ -134,7 +134,7 @@ int running_below(const std::string& program) {
   int count = 0;
   for (const auto& [pid, parent] : parent_of) {
     pid_t above = parent;
-    // A process that has ended meanwhile has no parent here.
+    // If an ancestor has ended meanwhile, it has no parent in this list.
     for (int i = 0; above != ::getpid() && i < 64; ++i) {
       const auto next = parent_of.find(above);
       if (next == parent_of.end()) break;
@@ -154,7 +154,7 @@ void adopt_orphans() {
 }
 
 int end_orphans(int asking, const std::function<bool()>& patience) {
-  constexpr std::chrono::milliseconds kMoment(300);  // for what is ending by itself
+  constexpr std::chrono::milliseconds kMoment(300);  // for children that are ending by themselves
   const auto begin = std::chrono::steady_clock::now();
   std::set<pid_t> asked;
   for (;;) {

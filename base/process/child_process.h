@@ -1,4 +1,4 @@
-// A program that this one starts, watches and ends.
+// A program that this process starts, watches and ends.
 #pragma once
 
 #include <sys/types.h>
@@ -13,36 +13,37 @@ namespace trident {
 
 class ChildProcess {
  public:
-  // Starts arguments[0] (looked for in PATH), with nothing to read, in a process group of its own,
-  // so that a terminal's Ctrl-C goes to this program alone. Should this program die, the child gets
-  // SIGTERM. Start it on a thread that lives as long: the kernel takes the thread's end for it.
-  // `output`: a file descriptor in place of its standard output. RequestError where there is no
-  // such program.
+  // Starts arguments[0] (searched in PATH) with an empty standard input, in a process group of its
+  // own, so that a terminal's Ctrl-C reaches only this process. If this process dies, the child
+  // gets SIGTERM. Create the object on a thread that lives as long: the kernel also sends SIGTERM
+  // when that thread ends. `output`: a file descriptor that replaces the child's standard output.
+  // Throws RequestError if the program can't be started.
   explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
-  ~ChildProcess();  // ends its group (SIGKILL) where it still runs
+  ~ChildProcess();  // kills its process group (SIGKILL) if it still runs
 
   struct End {
     int code = 0;    // exit code, or 128 + signal
-    int signal = 0;  // that ended it; 0: none
+    int signal = 0;  // the signal that ended it; 0: none
   };
-  // Waits for its end, at most so long.
+  // Waits for the child's end, for at most `most`. Returns nothing if the child still runs.
   std::optional<End> wait(std::chrono::milliseconds most);
-  void signal(int number);        // to it alone
-  void signal_group(int number);  // and to all that it has started in its group
+  void signal(int number);        // to the child alone
+  void signal_group(int number);  // to the child and the programs that it started in its group
 
  private:
   pid_t pid_ = -1;
   std::optional<End> end_;
 };
 
-// How many living processes below this one run `program`, the path of a file.
+// The number of living descendants of this process that run `program`, the path of a file.
 int running_below(const std::string& program);
-// From here on what children leave behind when they end becomes this program's.
+// From now on, orphaned descendants become children of this process.
 void adopt_orphans();
-// Ends all children of this program, and what these leave behind: waits a moment, then sends each
-// `asking`, and SIGKILL once `patience` says that it is over. How many were asked.
+// Ends all children of this process, and the orphans that they leave. Waits for a moment, then
+// sends each of them `asking`, and SIGKILL once `patience` returns false. Returns the number of
+// processes that got a signal.
 int end_orphans(int asking, const std::function<bool()>& patience);
 
 }  // namespace trident

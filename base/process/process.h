@@ -1,4 +1,4 @@
-// This process among the others of a job, for people.
+// The names of this process, its host and its processor, for messages.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 namespace trident {
 
 std::string host_name();
-// "AMD EPYC 9554", as the system calls it, or "unknown".
+// The system's name of the processor, such as "AMD EPYC 9554", or "unknown".
 std::string processor_name();
 
 // "rank 3 on node7".
 std::string rank_text(int rank, const std::string& host);
 
-// A line on stderr, at once and in one piece, so that those of several processes don't mix.
+// Writes a line to stderr, at once and in one piece, so that lines of several processes don't mix.
 void print_error(const std::string& text) noexcept;
 
 }  // namespace trident

@@ -20,7 +20,7 @@ Terminal terminal_of(int stream) {
   const char* const no_colour = std::getenv("NO_COLOR");
   winsize window{};
   const bool told = ::ioctl(stream, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-  // A line that wraps can't be drawn anew.
+  // A line that wraps can't be redrawn.
   const bool narrow = told && window.ws_col < kLeastColumns;
   return {.live = !dumb && !narrow,
           .colour = !dumb && (no_colour == nullptr || *no_colour == '\0'),
@@ -39,7 +39,7 @@ std::string wrapped(std::string_view text, int columns, int indent) {
     const std::string_view line = text.substr(begin, end - begin);
     int used = 0;
     for (std::size_t at = 0; at < line.size();) {
-      // A word with the spaces before it, so that columns stay where a line fits.
+      // Takes a word with the spaces before it, so that columns stay aligned in a line that fits.
       const std::size_t word = std::min(line.find_first_not_of(' ', at), line.size());
       const std::size_t stop = std::min(line.find(' ', word), line.size());
       const int wide = columns_of(line.substr(at, stop - at));

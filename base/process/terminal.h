@@ -1,4 +1,4 @@
-// What lies behind a standard stream: how wide it is, and whether it obeys a terminal's codes.
+// The terminal behind a standard stream: its width, and whether it obeys control codes.
 #pragma once
 
 #include <string>
@@ -7,19 +7,19 @@
 namespace trident {
 
 struct Terminal {
-  bool live = false;    // lines can be drawn anew
-  bool colour = false;  // the terminal has some, and NO_COLOR (https://no-color.org) isn't set
+  bool live = false;    // lines can be redrawn
+  bool colour = false;  // the terminal has colours, and NO_COLOR (https://no-color.org) isn't set
   int columns = 0;      // 0: no terminal, so lines may have any length
 };
 
-// Of a file descriptor, as it is now: windows change.
+// The current state of the terminal at a file descriptor. Windows can be resized.
 Terminal terminal_of(int stream);
 
-// Columns that UTF-8 text takes; each code point as one.
+// The number of columns of UTF-8 text; each code point counts as one column.
 int columns_of(std::string_view text);
 
-// Words of each line in lines of at most `columns` (0: any number), those that follow indented by
-// so many spaces. Words that are longer stay whole.
+// `text` with each line wrapped at `columns` (0: no limit). Continuation lines are indented by
+// `indent` spaces. A longer word is not split.
 std::string wrapped(std::string_view text, int columns, int indent);
 
 }  // namespace trident

@@ -31,7 +31,7 @@ bool is_word(char32_t c, CodePointClasses& classes) {
   return (classes.of(c) & kWord) != 0 || c == 0x200c || c == 0x200d;
 }
 
-// Whether no word goes on beyond either end.
+// Whether no word continues beyond either end of the match.
 bool stands_alone(std::string_view text, TextRange match, CodePointClasses& classes) {
   if (match.begin > 0) {
     const std::size_t before = code_point_before(text, match.begin);
@@ -89,8 +89,8 @@ std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text, bool no
       ++at;
       continue;
     }
-    at =
-        match.end;  // of white space that is stripped behind a token, others are found all the same
+    // Before right_strip: tokens in the white space that it strips are found too.
+    at = match.end;
     const AddedToken& token = tokens_.at(id);
     if (token.single_word && !stands_alone(text, match, classes)) continue;
     while (token.left_strip && match.begin > done &&

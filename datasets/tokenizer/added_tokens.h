@@ -1,5 +1,5 @@
-// Tokens that a text is searched for before it is cut: special ones and those added to a
-// vocabulary. A tokenizer.json's "added_tokens".
+// The "added_tokens" of a tokenizer.json: special tokens and tokens added to a vocabulary. The
+// tokenizer searches a text for them before it splits the text. Read-only after construction.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace trident {
 struct AddedToken {
   std::string content;
   bool single_word = false, left_strip = false, right_strip = false;
-  bool normalized = false;  // searched for in the normalized text, by its normalized content
+  bool normalized = false;  // the normalized text is searched for the normalized content
   bool special = false;
-  std::string searched;  // content, or that normalized
+  std::string searched;  // the content, normalized if `normalized`
 };
 
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // A token that the model has keeps its id there; others get ids after its number of entries, in
-  // order. RequestError where the file says another id.
+  // A token of the model's vocabulary keeps its id. The other tokens get consecutive ids, beginning
+  // with the model's number of entries. RequestError if the file gives another id.
   AddedTokens(const std::vector<JsonPart>& parts, const TokenizerModel& model,
               const Normalizers& normalizers, CodePointClasses& classes);
 
@@ -36,8 +36,8 @@ class AddedTokens {
     TextRange range;
     std::int32_t id;  // -1: text between tokens
   };
-  // The parts of `text`, in order: of tokens in raw text, or of those in normalized text; at each
-  // place the longest.
+  // Splits `text` into added tokens and the text between them, in order. `normalized` selects the
+  // tokens that are searched for in normalized text, else in raw text. The longest token wins.
   std::vector<Found> find(std::string_view text, bool normalized, CodePointClasses& classes) const;
 
   const std::unordered_map<std::int32_t, AddedToken>& tokens() const { return tokens_; }

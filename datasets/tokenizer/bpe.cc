@@ -1,6 +1,6 @@
-// Byte pair encoding (Sennrich et al. 2016, arXiv 1508.07909): of the pairs of neighbouring symbols
-// the one that comes first in the list of merges is joined, the leftmost of equal ones first, until
-// none is left.
+// Byte pair encoding (Sennrich et al. 2016, arXiv 1508.07909). It merges the pair of neighbouring
+// symbols that comes first in the list of merges, the leftmost of equal pairs first, until no pair
+// is in the list.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Merge {
   std::int32_t rank, id;
 };
 
-// Pairs of ids and what they merge into: a hash table with open addressing.
+// Pairs of ids and the merge of each: a hash table with open addressing.
 class MergeTable {
  public:
   explicit MergeTable(std::size_t merges) {
@@ -35,7 +35,7 @@ class MergeTable {
   void set(std::int32_t left, std::int32_t right, Merge merge) {
     slots_[place(key(left, right))] = {key(left, right), merge};
   }
-  // Whether a pair has it.
+  // Whether a pair contains the id.
   bool has(std::int32_t id) const {
     return std::ranges::any_of(slots_, [&](const Slot& slot) {
       return slot.key != kFree && (static_cast<std::int32_t>(slot.key >> 32) == id ||
@@ -68,13 +68,13 @@ class MergeTable {
 };
 
 struct Symbol {
-  std::int32_t id;  // -1: joined to the one before
+  std::int32_t id;  // -1: merged into an earlier symbol
   std::int32_t previous, next;
 };
 
 struct Candidate {
   std::int32_t rank, at, id;
-  // A heap's top is the least of this order.
+  // std::push_heap keeps the largest on top: the lowest rank, then the leftmost.
   bool operator<(const Candidate& other) const {
     return rank != other.rank ? rank > other.rank : at > other.at;
   }
@@ -115,7 +115,7 @@ class Bpe : public TokenizerModel {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
   bool parts_at_spaces() const override { return cut_at_spaces_ && !options_.ignore_merges; }
-  // A line end is a byte's token, and that is in no merge.
+  // True if a line end is encoded as its byte token and no merge contains that token.
   bool parts_at_line_ends() const override {
     return options_.byte_fallback && !vocabulary_.find("\n") && byte_tokens_['\n'] >= 0 &&
            !merges_.has(byte_tokens_['\n']) && !options_.ignore_merges;
@@ -146,14 +146,14 @@ class Bpe : public TokenizerModel {
     return found->second;
   }
 
-  // Where the next space begins that follows another character.
+  // The end of the word at `begin`: the next space after a character that isn't a space.
   static std::size_t word_end(std::string_view piece, std::size_t begin) {
     std::size_t at = begin;
     while (piece.substr(at).starts_with(kMetaspace)) at += kMetaspace.size();
     return std::min(piece.find(kMetaspace, at), piece.size());
   }
 
-  // A symbol's text with what is put before and after it.
+  // A symbol's text with the prefix or suffix for its place in the word.
   std::string_view marked(std::string_view symbol, bool first, bool last, std::string& text) const {
     const bool before = !first && !options_.prefix.empty();
     const bool after = last && !options_.suffix.empty();
@@ -164,15 +164,15 @@ class Bpe : public TokenizerModel {
     return text;
   }
 
-  // The symbols of a word before any merge. Characters that aren't in the vocabulary become tokens
-  // of their bytes or, in runs if so asked, the unknown token.
+  // The symbols of a word before any merge. A character that isn't in the vocabulary becomes its
+  // byte tokens or the unknown token. With fuse_unknown, a run of them becomes one unknown token.
   void begin(std::string_view word, std::vector<Symbol>& symbols) const {
     symbols.clear();
     const auto add = [&](std::int32_t id) {
       const auto at = static_cast<std::int32_t>(symbols.size());
       symbols.push_back({id, at - 1, at + 1});
     };
-    bool unknown = false;  // one waits
+    bool unknown = false;  // an unknown token is still to be added
     std::string text;
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t bytes = options_.bytes ? 1 : next_code_point(word, at).bytes;
@@ -227,7 +227,7 @@ class Bpe : public TokenizerModel {
       Symbol& left = symbols[static_cast<std::size_t>(best.at)];
       if (left.id < 0 || left.next < 0) continue;
       Symbol& right = symbols[static_cast<std::size_t>(left.next)];
-      // One of the two has been merged since.
+      // Skip a candidate if one of its two symbols has been merged since.
       const Merge* merge = merges_.find(left.id, right.id);
       if (merge == nullptr || merge->id != best.id) continue;
       left.id = best.id;
@@ -250,7 +250,7 @@ class Bpe : public TokenizerModel {
   bool cut_at_spaces_;  // no merge joins a character and a space after it
   std::optional<std::int32_t> unknown_;
   std::array<std::int32_t, 256> byte_tokens_{};  // -1: none
-  StringMap<std::int32_t> words_;                // where `bytes`: tokens as bytes
+  StringMap<std::int32_t> words_;                // if `bytes`: tokens as raw bytes
 };
 
 using TokenPair = std::pair<std::string, std::string>;
@@ -295,7 +295,8 @@ std::unique_ptr<const TokenizerModel> read_bpe(const JsonPart& part, bool& to_by
   const nlohmann::json& list = part["merges"];
   if (!list.is_array()) part.fail("merges", "needs a list");
   MergeTable merges(list.size());
-  // What begins or ends a word is marked, or unknown and joined, by the whole piece.
+  // A prefix or suffix depends on a symbol's place in the complete piece, and an unknown space
+  // could be fused with its neighbours. A piece can't be split at spaces then.
   bool cut_at_spaces = !options.bytes && options.prefix.empty() && options.suffix.empty() &&
                        vocabulary.find(kMetaspace).has_value();
   std::int32_t rank = 0;

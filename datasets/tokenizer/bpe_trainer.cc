@@ -16,7 +16,7 @@ namespace {
 using Id = std::int32_t;
 using WordNumber = std::uint32_t;
 
-// Two ids; in the order of the first, then the second.
+// Two ids. Pairs are ordered by the first id, then by the second.
 using Pair = std::uint64_t;
 Pair pair_of(Id left, Id right) {
   return static_cast<Pair>(left) << 32 | static_cast<std::uint32_t>(right);
@@ -28,7 +28,7 @@ Id right_of(Pair pair) {
   return static_cast<Id>(pair & 0xffff'ffff);
 }
 
-// How often pairs come: a hash table with open addressing.
+// The counts of pairs: a hash table with open addressing.
 class PairCounts {
  public:
   PairCounts() : slots_(1 << 16) {}
@@ -36,7 +36,7 @@ class PairCounts {
   struct Slot {
     Pair pair = kFree;
     std::int64_t count = 0;
-    std::int32_t list = -1;  // of the words that got it in this round
+    std::int32_t list = -1;  // index of the list of words that got the pair in this round; -1: none
   };
   Slot& operator[](Pair pair) {
     if (used_ * 2 > slots_.size()) grow();
@@ -69,8 +69,8 @@ class PairCounts {
   std::size_t used_ = 0;
 };
 
-// Words as ids of their symbols, one after the other in memory. A word that gets shorter leaves its
-// room unused.
+// Words as the ids of their symbols, contiguous in memory. A word that gets shorter leaves unused
+// memory behind it.
 class Words {
  public:
   Words(const WordCounts& words, const std::array<Id, 256>& id_of_byte) {
@@ -120,7 +120,7 @@ class Trainer {
       const Candidate best = queue_.top();
       queue_.pop();
       const std::int64_t count = counts_[best.pair].count;
-      if (count != best.count) {  // less: some of its symbols went into others
+      if (count != best.count) {  // lower: some occurrences were lost to other merges
         queue_.push({count, best.pair, best.list});
         continue;
       }
@@ -137,8 +137,8 @@ class Trainer {
   struct Candidate {
     std::int64_t count;
     Pair pair;
-    std::int32_t list;  // of words that may have it
-    // The top of the queue is the largest of this order.
+    std::int32_t list;  // index of the list of words that may have the pair
+    // The top of the queue is the largest: the highest count, then the lowest pair.
     bool operator<(const Candidate& other) const {
       return count != other.count ? count < other.count : pair > other.pair;
     }
@@ -149,7 +149,7 @@ class Trainer {
     lengths_.push_back(bytes);
   }
 
-  // In the order of the characters that stand for them.
+  // Adds the 256 bytes in the order of their characters.
   void add_bytes() {
     std::vector<std::pair<std::string, int>> characters;
     for (int byte = 0; byte < 256; ++byte) {
@@ -180,7 +180,7 @@ class Trainer {
     queue_found();
   }
 
-  // A pair has come up in a word, which is the one that the calls before were about or a later one.
+  // Counts a pair in a word. Word numbers must not decrease from call to call within a round.
   void found(Pair pair, std::int64_t count, WordNumber word) {
     PairCounts::Slot& slot = counts_[pair];
     slot.count += count;
@@ -202,7 +202,8 @@ class Trainer {
     return list;
   }
 
-  // A pair comes up in one round alone, that of the later one of its two symbols.
+  // Queues the round's new pairs. A pair is new in one round only: that of the later of its
+  // symbols.
   void queue_found() {
     for (const Pair pair : found_) {
       PairCounts::Slot& slot = counts_[pair];
@@ -265,10 +266,10 @@ class Trainer {
   const BpeTraining& training_;
   TrainedBpe result_;
   std::unordered_map<std::string, Id> known_;  // special tokens
-  std::vector<std::int64_t> lengths_;          // of tokens, in bytes
+  std::vector<std::int64_t> lengths_;          // bytes of each token
   std::array<Id, 256> id_of_byte_{};
   PairCounts counts_;
-  std::vector<Pair> found_;  // in this round
+  std::vector<Pair> found_;  // new pairs of this round
   std::vector<std::vector<WordNumber>> lists_;
   std::vector<std::int32_t> free_lists_;
   std::priority_queue<Candidate> queue_;
@@ -277,8 +278,8 @@ class Trainer {
 }  // namespace
 
 std::uint64_t training_memory(const WordCounts& words) {
-  // Measured: a word's entries in both tables and in the lists of its pairs; a byte's copy, its
-  // symbol, and the places in lists that it had one after the other.
+  // Measured. kWord: a word's entries in both tables and in the lists of its pairs. kByte: a byte's
+  // copy, its symbol, and its successive entries in lists.
   constexpr std::uint64_t kWord = 80, kByte = 24;
   return words.words().size() * kWord + words.bytes() * kByte;
 }

@@ -10,7 +10,7 @@ namespace {
 
 struct Tables {
   std::array<char32_t, 256> character{};
-  std::array<std::int16_t, 0x144> byte{};  // -1: stands for none
+  std::array<std::int16_t, 0x144> byte{};  // -1: the character stands for no byte
 };
 
 constexpr Tables kTables = [] {

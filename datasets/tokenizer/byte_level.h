@@ -1,5 +1,6 @@
-// GPT-2's way of writing any bytes as printable characters (github.com/openai/gpt-2, encoder.py):
-// printable ASCII and most of Latin-1 stand for themselves, the other bytes for U+0100 on.
+// GPT-2's encoding of arbitrary bytes as printable characters (github.com/openai/gpt-2,
+// encoder.py). Bytes of printable ASCII and most of Latin-1 stand for themselves; the other bytes
+// become U+0100 and the characters after it.
 #pragma once
 
 #include <optional>
@@ -8,9 +9,9 @@
 
 namespace trident {
 
-// Each byte as its character.
+// Returns the character of each byte, as UTF-8.
 std::string to_byte_level(std::string_view bytes);
-// The bytes that such characters stand for; nullopt where another character is among them.
+// Returns the bytes that the characters stand for; nullopt if a character stands for no byte.
 std::optional<std::string> from_byte_level(std::string_view characters);
 
 }  // namespace trident

@@ -80,7 +80,7 @@ std::string byte_level_tokenizer_file(const TrainedBpe& trained,
       byte_level_document(added_tokens(trained, special_tokens), pre_tokenizer(pattern),
                           byte_level(true, false, true), byte_level(true, true, true));
   std::string text = json_text(document, 2);
-  // An ordered object looks for each new key among all it has, so the vocabulary is written here.
+  // ordered_json searches all keys for each new key, which is slow for a vocabulary; write it here.
   text.resize(text.size() - std::string_view("\n  }\n}").size());
   text += ",\n    \"vocab\": {";
   const char* comma = "";

@@ -1,4 +1,5 @@
-// A set of texts with a number each, asked for those that a text begins with.
+// A map from byte strings to numbers that finds all entries that a text begins with. Concurrent
+// readers are safe.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,10 @@ class ByteTrie {
  public:
   ByteTrie() { add_node(); }
 
-  // A text that is there already gets the new number. The empty text is left out.
+  // Adds a text with a number >= 0. A known text gets the new number. The empty text is ignored.
   void add(std::string_view text, std::int32_t number);
 
-  // visit(bytes, number) for each text that `text` begins with, from the shortest on.
+  // Calls visit(bytes, number) for each entry that `text` begins with, the shortest first.
   template <class Visit>
   void each_prefix(std::string_view text, Visit visit) const {
     std::int32_t node = 0;
@@ -30,7 +31,7 @@ class ByteTrie {
   bool empty() const { return numbers_.size() == 1; }
 
  private:
-  // The children of a node: a hash table of all edges, (node, byte) to node.
+  // The child of a node, from a hash table of all edges, (node, byte) to node; -1: none.
   std::int32_t child(std::int32_t node, unsigned char byte) const {
     const std::uint64_t key = static_cast<std::uint64_t>(node) << 8 | byte;
     for (std::size_t at = place(key);; at = (at + 1) & (edges_.size() - 1)) {
@@ -49,7 +50,7 @@ class ByteTrie {
     std::int32_t node = -1;  // -1: free
   };
   std::vector<Edge> edges_ = std::vector<Edge>(64);
-  std::vector<std::int32_t> numbers_;  // of the text that ends at a node; -1: none does
+  std::vector<std::int32_t> numbers_;  // the number of the text that ends at a node; -1: none
 };
 
 }  // namespace trident

@@ -53,7 +53,7 @@ CharacterMap::CharacterMap(std::string_view base64) {
   }
   texts_ = bytes.substr(4 + size);
   if (!texts_.ends_with('\0') || invalid_utf8(texts_) != std::string::npos) {
-    throw RequestError("is no map of SentencePiece's: its texts are cut or aren't UTF-8");
+    throw RequestError("is no map of SentencePiece's: its texts are truncated or aren't UTF-8");
   }
   for (std::size_t at = 0; at < texts_.size();) {
     const std::size_t end = texts_.find('\0', at);

@@ -1,5 +1,5 @@
-// SentencePiece's compiled map of characters (normalizer "Precompiled"): a double-array trie over
-// UTF-8 (Darts-clone) and the texts that stand for its keys.
+// SentencePiece's compiled character map (normalizer "Precompiled"): a double-array trie over UTF-8
+// keys (Darts-clone) and the texts that replace the keys. Read-only after construction.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,14 @@ namespace trident {
 
 class CharacterMap {
  public:
-  // From its bytes in base64. RequestError where they aren't one.
+  // Reads the map from its bytes in base64. RequestError if they aren't a character map.
   explicit CharacterMap(std::string_view base64);
 
-  // What replaces `part`: the text of its shortest prefix that is a key; nullopt where none is.
+  // Returns the text of the shortest prefix of `part` that is a key; nullopt if no prefix is a key.
   std::optional<std::string_view> find(std::string_view part) const;
-  // `text` with each grapheme cluster below 6 bytes replaced if the map has it, else each of its
-  // characters (as `tokenizers` does it, normalizers/precompiled.rs).
+  // Returns `text` with replacements. A grapheme cluster below 6 bytes is replaced if the map has
+  // it; otherwise each of its characters that the map has (as in `tokenizers`,
+  // normalizers/precompiled.rs).
   std::string apply(std::string_view text) const;
 
  private:

@@ -10,13 +10,14 @@
 namespace trident {
 namespace {
 
-// Patterns of GPT-4o's and Mistral's vocabularies, which begin a piece where GPT-4's do.
+// The patterns of GPT-4o's and Mistral's vocabularies. They begin a piece where GPT-4's pattern
+// does.
 constexpr std::string_view kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kTekken =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The parts of a normalizer or pre-tokenizer, a Sequence's among them.
+// Appends the steps of a normalizer or pre-tokenizer, with the steps of nested Sequences.
 void flatten(const JsonPart& part, std::string_view list, std::vector<JsonPart>& parts) {
   if (part.string("type") != "Sequence") return parts.push_back(part);
   for (const JsonPart& inner : part.parts(list)) flatten(inner, list, parts);
@@ -28,50 +29,51 @@ std::vector<JsonPart> parts_of(const JsonPart& root, std::string_view key, std::
   return parts;
 }
 
-bool is_among(std::string_view name, std::initializer_list<std::string_view> names) {
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Of normalizers: whether each works on characters by themselves, or on runs of spaces.
+// Whether a normalizer changes single characters or runs of spaces only.
 bool is_local(const JsonPart& part) {
   const std::string type = part.string("type");
-  if (is_among(type, {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt",
-                      "BertNormalizer", "Precompiled", "Prepend"})) {
+  if (is_one_of(type, {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt",
+                       "BertNormalizer", "Precompiled", "Prepend"})) {
     return true;
   }
   if (type == "Strip") return !part.flag("strip_left");
   if (type != "Replace") return false;
-  if (!is_among(part.string("content"), {" ", "\xe2\x96\x81"})) return false;
+  if (!is_one_of(part.string("content"), {" ", "\xe2\x96\x81"})) return false;
   const JsonPart pattern = part.part("pattern");
   return pattern.lacks("Regex") ? pattern.string("String") == " "
-                                : is_among(pattern.string("Regex"), {" {2,}", "\\s+"});
+                                : is_one_of(pattern.string("Regex"), {" {2,}", "\\s+"});
 }
 
 enum class Effect { none, cuts_at_spaces, cuts_at_whitespace, cuts_as_gpt, unknown };
 
-// Of a step of a pre-tokenizer: how it cuts, or what doesn't matter for that.
+// How a step of a pre-tokenizer splits text. none: the step doesn't affect split points.
 Effect effect_of(const JsonPart& part, bool first) {
   const std::string type = part.string("type");
   if (type == "Metaspace") {
     return part.flag("split", true) ? Effect::cuts_at_spaces : Effect::none;
   }
-  if (is_among(type, {"Whitespace", "WhitespaceSplit", "BertPreTokenizer"})) {
+  if (is_one_of(type, {"Whitespace", "WhitespaceSplit", "BertPreTokenizer"})) {
     return Effect::cuts_at_whitespace;
   }
   if (type == "Digits") return Effect::none;
   if (type == "Punctuation") {
-    return is_among(part.string("behavior", "Isolated"), {"Isolated", "Removed"}) ? Effect::none
-                                                                                  : Effect::unknown;
+    return is_one_of(part.string("behavior", "Isolated"), {"Isolated", "Removed"})
+               ? Effect::none
+               : Effect::unknown;
   }
   if (type == "ByteLevel") {
-    // A space is put before each piece that an earlier step has cut.
+    // The step puts a space before each piece that an earlier step has made.
     if (part.flag("add_prefix_space") && !first) return Effect::unknown;
     return part.flag("use_regex", true) ? Effect::cuts_as_gpt : Effect::none;
   }
   if (type != "Split" || part.part("pattern").lacks("Regex")) return Effect::unknown;
   const bool isolates = part.string("behavior") == (part.flag("invert") ? "Removed" : "Isolated");
   const std::string regex = part.part("pattern").string("Regex");
-  const bool known = GptPattern::of(regex) || is_among(regex, {kGpt4o, kTekken});
+  const bool known = GptPattern::of(regex) || is_one_of(regex, {kGpt4o, kTekken});
   return isolates && known ? Effect::cuts_as_gpt : Effect::unknown;
 }
 
@@ -87,7 +89,7 @@ bool stands_before(char32_t c, CodePointClasses& classes) {
   return (c > 0x20 && c < 0x7f) || is_letter(c, classes);
 }
 
-// A character as it is after normalization.
+// Returns a character after normalization.
 std::string normalized(std::string_view character, const Normalizers& normalizers,
                        CodePointClasses& classes) {
   NormalizedText text{.text = std::string(character), .at_start = false, .continued = true};
@@ -97,8 +99,9 @@ std::string normalized(std::string_view character, const Normalizers& normalizer
 
 }  // namespace
 
-CutRule::CutRule(const JsonPart& root, const Normalizers& normalizers, const TokenizerModel& model,
-                 const AddedTokens& added, CodePointClasses& classes) {
+SplitPoints::SplitPoints(const JsonPart& root, const Normalizers& normalizers,
+                         const TokenizerModel& model, const AddedTokens& added,
+                         CodePointClasses& classes) {
   for (const JsonPart& part : parts_of(root, "normalizer", "normalizers")) {
     if (!is_local(part)) return;
   }
@@ -131,14 +134,14 @@ CutRule::CutRule(const JsonPart& root, const Normalizers& normalizers, const Tok
       ++(is_space(c.code, classes) || c.code == 0x2581 ? spaces : others);
       at += c.bytes;
     }
-    // It might stand across the place, or take the space of the other part.
+    // The token could span a split point, or strip white space that belongs to the other part.
     if (token.right_strip || (spaces > 0 && others > 0)) *this = {};
     if (token.left_strip) after_line_end_ = false;
   }
 }
 
-std::size_t CutRule::next(std::string_view text, std::size_t from, const Normalizers& normalizers,
-                          CodePointClasses& classes) const {
+std::size_t SplitPoints::next(std::string_view text, std::size_t from,
+                              const Normalizers& normalizers, CodePointClasses& classes) const {
   if (!before_space_ && !before_line_end_ && !after_line_end_) return std::string_view::npos;
   const auto found = [&](std::size_t at) {
     const std::string_view left =

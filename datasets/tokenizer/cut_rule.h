@@ -1,6 +1,8 @@
-// Where a text may be cut so that its parts, encoded apart, have the ids of the whole: one space or
-// line end between a letter or other character of ASCII and a letter, where a tokenizer's parts are
-// such that nothing looks or joins across it. What can't be told for certain is no such place.
+// Finds places where a text may be split so that its parts, encoded separately, have the same ids
+// as the complete text. A split point is a single space or line end after a letter or a printable
+// ASCII character, and before a letter. It is used only if no step of the tokenizer looks or joins
+// across it. A tokenizer with a step for which this isn't certain has no split points. Read-only
+// after construction.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +15,14 @@
 
 namespace trident {
 
-class CutRule {
+class SplitPoints {
  public:
-  CutRule() = default;
-  // Of the whole tokenizer.json, whose parts have been read.
-  CutRule(const JsonPart& root, const Normalizers& normalizers, const TokenizerModel& model,
-          const AddedTokens& added, CodePointClasses& classes);
+  SplitPoints() = default;
+  // `root` is the complete tokenizer.json; the other arguments were read from it.
+  SplitPoints(const JsonPart& root, const Normalizers& normalizers, const TokenizerModel& model,
+              const AddedTokens& added, CodePointClasses& classes);
 
-  // The first such place beyond `from` and before the end; npos where there is none.
+  // Returns the first split point after `from` and before the end; npos if there is none.
   std::size_t next(std::string_view text, std::size_t from, const Normalizers& normalizers,
                    CodePointClasses& classes) const;
 

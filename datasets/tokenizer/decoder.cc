@@ -75,7 +75,7 @@ void fuse(Tokens& tokens) {
   tokens = {text};
 }
 
-// Spaces that a tokenizer puts before punctuation (decoders/wordpiece.rs).
+// Removes the spaces that a tokenizer puts before punctuation (decoders/wordpiece.rs).
 std::string cleaned_up(std::string text) {
   constexpr std::string_view changes[][2] = {
       {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},

@@ -1,4 +1,4 @@
-// How tokens become text again. The kinds of a tokenizer.json's "decoder".
+// The "decoder" of a tokenizer.json, for each of its types: turns tokens into text.
 #pragma once
 
 #include <functional>
@@ -9,10 +9,12 @@
 
 namespace trident {
 
-// Changes the texts of a list of tokens; what comes out, joined, is the text.
+// Changes the texts of a list of tokens. The decoded text is their concatenation after all
+// decoders.
 using Decoder = std::function<void(std::vector<std::string>& tokens)>;
 
-// Appends what `part` says, in order: a Sequence is several. RequestError for what isn't known.
+// Appends the decoders that `part` describes, in order; a Sequence has several. RequestError for
+// unknown types and keys.
 void read_decoders(const JsonPart& part, std::vector<Decoder>& decoders);
 
 }  // namespace trident

@@ -10,13 +10,13 @@ constexpr std::string_view kOneDigit =
 constexpr std::string_view kThreeDigits =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// Reads on in a text, one alternative of the expression after the other.
+// Matches a text: tries the alternatives of the expression in their order.
 class Matcher {
  public:
   Matcher(std::string_view text, CodePointClasses& classes, const GptPattern& pattern)
       : text_(text), classes_(classes), pattern_(pattern) {}
 
-  // Where the match ends that begins at `at`, before the end.
+  // Returns the end of the match that begins at `at`, which must be before the text's end.
   std::size_t end_of(std::size_t at) {
     std::size_t end = contraction(at);
     if (end == at) end = letters(at);
@@ -27,7 +27,7 @@ class Matcher {
 
  private:
   struct Character {
-    std::size_t end = 0;  // 0: there is none
+    std::size_t end = 0;  // 0: no character, the text ends
     char32_t code = 0;
     std::uint16_t mask = 0;
     bool is(int classes) const { return end != 0 && (mask & classes) != 0; }
@@ -38,7 +38,7 @@ class Matcher {
     const CodePoint c = next_code_point(text_, at);
     return {at + c.bytes, c.code, classes_.of(c.code)};
   }
-  // The end of the run of such characters.
+  // The end of the run of wanted characters from `at` on.
   template <class Wanted>
   std::size_t run(std::size_t at, Wanted wanted) {
     for (Character c = character(at); c.end != 0 && wanted(c); c = character(at)) at = c.end;
@@ -49,7 +49,7 @@ class Matcher {
     if (text_[at] != '\'') return at;
     const auto lower = [&](char32_t c) -> char32_t {
       if (!pattern_.later) return c;
-      if (c == 0x17f) return 's';  // the long s, regardless of case
+      if (c == 0x17f) return 's';  // the long s matches s without regard to case
       return c >= 'A' && c <= 'Z' ? c + 32 : c;
     };
     const Character first = character(at + 1);
@@ -89,7 +89,8 @@ class Matcher {
     return pattern_.later ? run(end, [](const Character& c) { return c.ends_line(); }) : end;
   }
 
-  // All but the last one where something follows, or up to the last end of a line.
+  // A run of white space: all of it at the text's end, else without its last character. With
+  // `later`, up to its last line end if it has one.
   std::size_t spaces(std::size_t at) {
     std::size_t last = at, line = at;
     const std::size_t end = run(at, [&](const Character& c) {

@@ -1,5 +1,5 @@
-// The regular expressions by which GPT-2 and most byte-level tokenizers since cut text, written
-// out: the same matches as Oniguruma's, several times faster.
+// The regular expressions with which GPT-2 and most later byte-level tokenizers split text, as
+// handwritten matchers. The matches equal Oniguruma's, and are found several times faster.
 #pragma once
 
 #include <optional>
@@ -11,23 +11,23 @@
 
 namespace trident {
 
-// GPT-2's (encoder.py), which cuts before each space:
+// GPT-2's expression (encoder.py), which splits before each space.
 extern const char* const kGpt2Pattern;
 
-// Those that have a name here: the expressions of the models of that name.
+// An expression and the name of the model that uses it.
 struct NamedPattern {
   std::string_view name, regex;
 };
 std::span<const NamedPattern> named_gpt_patterns();  // gpt2, llama3, qwen2
 
 struct GptPattern {
-  bool later = false;  // of GPT-4's family, as Llama 3 and Qwen 2 have it: other rules for spaces
-  int digits = 0;      // there: the most digits in a piece
+  bool later = false;  // GPT-4's family (Llama 3, Qwen 2), which treats spaces differently
+  int digits = 0;      // if `later`: the most digits in a match
 
-  // nullopt where `regex` isn't one of them.
+  // Returns nullopt if `regex` isn't one of the known expressions.
   static std::optional<GptPattern> of(std::string_view regex);
 
-  // The matches, which cover `text`.
+  // Finds the matches. They cover `text` without gaps.
   void find(std::string_view text, std::vector<TextRange>& matches,
             CodePointClasses& classes) const;
 };

@@ -35,7 +35,7 @@ std::string byte_token(unsigned char byte) {
 }
 
 std::unique_ptr<const TokenizerModel> read_model(const JsonPart& part, bool& to_byte_level) {
-  // Files of before models had types have none.
+  // Older files have no "type".
   const std::size_t type = part.lacks("type") && !part.lacks("merges")
                                ? 0
                                : part.type_among({"BPE", "Unigram", "WordPiece", "WordLevel"});

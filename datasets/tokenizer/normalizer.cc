@@ -17,7 +17,7 @@
 namespace trident {
 namespace {
 
-// change(code, result): appends what becomes of a code point.
+// Replaces each code point: change(code, result) appends its replacement.
 template <class Change>
 void change_each(NormalizedText& text, Change change) {
   std::string result;
@@ -26,7 +26,7 @@ void change_each(NormalizedText& text, Change change) {
     const CodePoint c = next_code_point(text.text, at);
     change(c.code, result);
     at += c.bytes;
-    // The first character is gone, so what stands first now began later.
+    // The first character was removed, so the text no longer begins at the document's start.
     if (at == c.bytes && result.empty()) text.at_start = false;
   }
   text.text = std::move(result);
@@ -83,7 +83,7 @@ class Strip : public Normalizer {
   bool left_, right_;
 };
 
-// SentencePiece's rules of machine translation (builder.cc, "nmt").
+// SentencePiece's rules for machine translation (builder.cc, "nmt").
 class Nmt : public Normalizer {
   void apply(NormalizedText& text, CodePointClasses&) const override {
     change_each(text, [&](char32_t c, std::string& result) {

@@ -1,5 +1,6 @@
-// What a tokenizer does to a text before it cuts it: normal forms, replacements, SentencePiece's
-// character maps. The kinds of a tokenizer.json's "normalizer".
+// The "normalizer" of a tokenizer.json, for each of its types: changes a text before the tokenizer
+// splits it. The types are normal forms, replacements, SentencePiece's character maps and others.
+// Normalizers are read-only; each thread has its own CodePointClasses.
 #pragma once
 
 #include <memory>
@@ -13,10 +14,10 @@ namespace trident {
 
 struct NormalizedText {
   std::string text;
-  // Whether it begins where the document does, and nothing of that was taken away: "first" of
-  // Metaspace's prepend_scheme asks it.
+  // Whether the text begins at the start of the document and still has the document's first
+  // character. Metaspace's prepend_scheme "first" depends on it.
   bool at_start = true;
-  // Goes on with a document whose text before it was given apart: nothing is put before it.
+  // The text continues a document whose earlier text was encoded separately. Nothing is prepended.
   bool continued = false;
 };
 
@@ -26,12 +27,14 @@ class Normalizer {
   virtual void apply(NormalizedText& text, CodePointClasses& classes) const = 0;
 };
 
-// Error where a text of `before` bytes has become one of `bytes`, which no language needs.
+// Error if a text of `before` bytes has grown to `bytes` bytes, beyond a limit that no language
+// needs: 64·before + 4096 bytes, and 1 GiB.
 void require_bounded_growth(std::size_t before, std::size_t bytes);
 
 using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
 
-// Appends what `part` says, in order: a Sequence is several. RequestError for what isn't known.
+// Appends the normalizers that `part` describes, in order; a Sequence has several. RequestError for
+// unknown types and keys.
 void read_normalizers(const JsonPart& part, Normalizers& normalizers);
 
 }  // namespace trident

@@ -1,4 +1,4 @@
-// What a tokenizer.json searches for: {"String": "…"} or {"Regex": "…"}.
+// A search pattern of a tokenizer.json: {"String": "…"} or {"Regex": "…"}. Read-only.
 #pragma once
 
 #include <optional>
@@ -12,13 +12,15 @@
 namespace trident {
 
 struct Pattern {
-  std::string text;  // itself; "" where `regex` is given
+  std::string text;  // the string; "" if there is a `regex`
   std::optional<Regex> regex;
 
-  // Its matches from left to right, none beside or in another.
+  // Finds the matches from left to right. They don't overlap, and an empty match
+  // directly after a match is left out.
   void find(std::string_view in, std::vector<TextRange>& matches) const;
 };
 
+// RequestError for an empty string and an invalid regular expression.
 Pattern read_pattern(const JsonPart& part, std::string_view key);
 
 }  // namespace trident

@@ -5,7 +5,7 @@
 namespace trident {
 namespace {
 
-// ["[CLS]", 101].
+// Reads a token and its id, such as ["[CLS]", 101], and returns the id.
 std::int32_t read_pair(const JsonPart& part, std::string_view key) {
   const nlohmann::json& pair = part[key];
   if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number_unsigned() ||
@@ -40,14 +40,14 @@ void read_template(const JsonPart& part, Surroundings& surroundings) {
   for (const JsonPart& piece : part.parts("single")) {
     piece.allow({"Sequence", "SpecialToken"});
     if (!piece.lacks("Sequence")) {
-      if (text) part.fail("single", "has the text twice");
+      if (text) part.fail("single", "has more than one Sequence, the place of the text");
       text = true;
       continue;
     }
     const auto ids = template_ids(part, piece.part("SpecialToken").string("id"));
     sides[text].insert(sides[text].end(), ids.begin(), ids.end());
   }
-  if (!text) part.fail("single", "hasn't the text");
+  if (!text) part.fail("single", "has no Sequence, the place of the text");
   add(surroundings, sides[0], sides[1]);
 }
 
@@ -62,7 +62,7 @@ void read_post_processor(const JsonPart& part, Surroundings& surroundings) {
         read_post_processor(inner, surroundings);
       }
       return;
-    case 1:  // moves places of tokens alone
+    case 1:  // changes only the offsets of tokens
       return;
     case 2:
       return read_template(part, surroundings);

@@ -1,5 +1,5 @@
-// Tokens that are put before and after a text, as a prompt has them. The kinds of a
-// tokenizer.json's "post_processor", for single texts.
+// The "post_processor" of a tokenizer.json, for each of its types: the tokens before and after a
+// single text, as in a prompt.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ struct Surroundings {
   std::vector<std::int32_t> before, after;
 };
 
-// Adds what `part` says; a Sequence says several things. RequestError for what isn't known.
+// Adds the tokens that `part` describes; a Sequence has several parts. RequestError for unknown
+// types and keys.
 void read_post_processor(const JsonPart& part, Surroundings& surroundings);
 
 }  // namespace trident

@@ -27,61 +27,62 @@ Behavior read_behavior(const JsonPart& part, std::optional<Behavior> otherwise =
   return static_cast<Behavior>(found - std::begin(names));
 }
 
-// A stretch of a piece, and whether it was searched for.
-struct Stretch {
+// A contiguous range of a piece, and whether it is a match (with `invert`, the text between
+// matches).
+struct MatchedRange {
   TextRange range;
   bool match;
 };
 
-// Of stretches that cover a piece, those that are joined are made one (normalizer.rs, split()).
-void join(std::vector<Stretch>& stretches, Behavior behavior) {
+// Joins neighbouring ranges of a piece as `behavior` says (normalizer.rs, split()).
+void join(std::vector<MatchedRange>& ranges, Behavior behavior) {
   const bool next = behavior == Behavior::merged_with_next;
-  if (next) std::ranges::reverse(stretches);
+  if (next) std::ranges::reverse(ranges);
   std::size_t kept = 0;
   bool previous = false;
-  for (const Stretch stretch : stretches) {
+  for (const MatchedRange range : ranges) {
     const bool joins =
-        behavior == Behavior::contiguous ? stretch.match == previous : stretch.match && !previous;
-    previous = stretch.match;
+        behavior == Behavior::contiguous ? range.match == previous : range.match && !previous;
+    previous = range.match;
     if (joins && kept > 0) {
-      TextRange& last = stretches[kept - 1].range;
-      (next ? last.begin : last.end) = next ? stretch.range.begin : stretch.range.end;
+      TextRange& last = ranges[kept - 1].range;
+      (next ? last.begin : last.end) = next ? range.range.begin : range.range.end;
     } else {
-      stretches[kept++] = stretch;
+      ranges[kept++] = range;
     }
   }
-  stretches.resize(kept);
-  if (next) std::ranges::reverse(stretches);
+  ranges.resize(kept);
+  if (next) std::ranges::reverse(ranges);
 }
 
-// Cuts every piece at what find(text, matches) finds in it.
+// Splits every piece at the matches that find(text, matches) returns.
 template <class Find>
 void split_at(Pieces& pieces, Behavior behavior, bool invert, Find find) {
   std::vector<Piece> cut;
   std::vector<TextRange> matches;
-  std::vector<Stretch> stretches;
+  std::vector<MatchedRange> ranges;
   for (const Piece& piece : pieces.list) {
     const std::size_t offset = piece.range.begin;
     find(std::string_view(pieces.text).substr(offset, piece.range.end - offset), matches);
-    stretches.clear();
+    ranges.clear();
     std::size_t done = offset;
     for (const TextRange& match : matches) {
-      if (match.begin + offset != done) stretches.push_back({{done, match.begin + offset}, invert});
-      stretches.push_back({{match.begin + offset, match.end + offset}, !invert});
+      if (match.begin + offset != done) ranges.push_back({{done, match.begin + offset}, invert});
+      ranges.push_back({{match.begin + offset, match.end + offset}, !invert});
       done = match.end + offset;
     }
-    if (done != piece.range.end) stretches.push_back({{done, piece.range.end}, invert});
-    if (behavior > Behavior::isolated) join(stretches, behavior);
-    for (const Stretch& stretch : stretches) {
-      if (stretch.range.begin == stretch.range.end) continue;
-      if (stretch.match && behavior == Behavior::removed) continue;
-      cut.push_back({stretch.range, piece.at_start && stretch.range.begin == offset});
+    if (done != piece.range.end) ranges.push_back({{done, piece.range.end}, invert});
+    if (behavior > Behavior::isolated) join(ranges, behavior);
+    for (const MatchedRange& range : ranges) {
+      if (range.range.begin == range.range.end) continue;
+      if (range.match && behavior == Behavior::removed) continue;
+      cut.push_back({range.range, piece.at_start && range.range.begin == offset});
     }
   }
   pieces.list = std::move(cut);
 }
 
-// Finds each character of a class.
+// Returns a function that finds each character of the classes in `mask`.
 auto each_of(Pieces& pieces, std::uint16_t mask) {
   return [&classes = *pieces.classes, mask](std::string_view text, std::vector<TextRange>& found) {
     found.clear();
@@ -93,7 +94,7 @@ auto each_of(Pieces& pieces, std::uint16_t mask) {
   };
 }
 
-// Every piece's text becomes change(piece, text).
+// Replaces the text of every piece by change(piece, text).
 template <class Change>
 void change_pieces(Pieces& pieces, Change change) {
   std::string text;
@@ -150,7 +151,7 @@ class AtClass : public PreTokenizer {
   Behavior behavior_;
 };
 
-// Runs of \w, and of what is neither that nor whitespace.
+// Keeps runs of \w, and runs of characters that are neither \w nor white space.
 class Words : public PreTokenizer {
   void split(Pieces& pieces) const override {
     CodePointClasses& classes = *pieces.classes;
@@ -195,7 +196,7 @@ class FixedLength : public PreTokenizer {
   std::int64_t characters_;
 };
 
-// SentencePiece's way: a visible character in place of each space.
+// SentencePiece's scheme: replaces each space by a visible character.
 class Metaspace : public PreTokenizer {
  public:
   enum class Prepend { always, first, never };
@@ -260,7 +261,7 @@ std::unique_ptr<const PreTokenizer> read_metaspace(const JsonPart& part) {
     part.fail("prepend_scheme", "needs always, first or never");
   }
   if (!part.flag("add_prefix_space", true)) {
-    // Files of before there were schemes have this alone.
+    // Older files have only this key and no prepend_scheme.
     if (!part.lacks("prepend_scheme") && prepend != Scheme::never) {
       part.fail("add_prefix_space", "contradicts prepend_scheme");
     }
@@ -279,7 +280,7 @@ std::unique_ptr<const PreTokenizer> read_split(const JsonPart& part) {
   Pattern pattern = read_pattern(part, "pattern");
   const Behavior behavior = read_behavior(part);
   const bool invert = part.flag("invert");
-  // Its matches leave nothing between them, so that these two are one.
+  // A GPT pattern's matches cover the text, so both cases split it in the same way.
   const bool isolates = invert ? behavior == Behavior::removed : behavior == Behavior::isolated;
   if (pattern.regex && isolates) {
     const auto known = GptPattern::of(part.part("pattern").string("Regex"));
@@ -300,7 +301,7 @@ void read_byte_level(const JsonPart& part, PreTokenizers& result) {
 }  // namespace
 
 void read_pre_tokenizers(const JsonPart& part, PreTokenizers& result) {
-  if (result.to_byte_level) {  // something follows
+  if (result.to_byte_level) {  // another step follows
     result.steps.push_back(byte_level_step());
     result.to_byte_level = false;
   }

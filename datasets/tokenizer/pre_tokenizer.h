@@ -1,5 +1,6 @@
-// How a tokenizer cuts a normalized text into pieces, which its model then encodes one by one. The
-// kinds of a tokenizer.json's "pre_tokenizer".
+// The "pre_tokenizer" of a tokenizer.json, for each of its types: splits a normalized text into
+// pieces (pre-tokens). The model then encodes the pieces one by one. Pre-tokenizers are read-only;
+// each thread has its own Pieces.
 #pragma once
 
 #include <memory>
@@ -13,34 +14,35 @@ namespace trident {
 
 struct Piece {
   TextRange range;
-  bool at_start = false;  // as NormalizedText's
+  bool at_start = false;  // as in NormalizedText
 };
 
 struct Pieces {
   std::string text;
-  std::vector<Piece> list;  // of `text`; none is empty
-  bool continued = false;   // as NormalizedText's
+  std::vector<Piece> list;  // ranges of `text`; none is empty
+  bool continued = false;   // as in NormalizedText
   CodePointClasses* classes = nullptr;
 };
 
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  // May cut pieces and change their text.
+  // Splits the pieces further, or changes their text.
   virtual void split(Pieces& pieces) const = 0;
 };
 
 struct PreTokenizers {
   std::vector<std::unique_ptr<const PreTokenizer>> steps;
-  // The last step is to write the bytes of each piece as characters (byte_level.h), which is left
-  // to the model.
+  // After `steps`, the bytes of each piece must still be written as characters (byte_level.h). The
+  // model does so if it can (read_model).
   bool to_byte_level = false;
 };
 
-// Appends what `part` says, in order: a Sequence is several. RequestError for what isn't known.
+// Appends the steps that `part` describes, in order; a Sequence has several. RequestError for
+// unknown types and keys.
 void read_pre_tokenizers(const JsonPart& part, PreTokenizers& pre_tokenizers);
 
-// to_byte_level as a step of its own, for models that don't know it.
+// A step that writes bytes as characters, for models that can't convert pieces themselves.
 std::unique_ptr<const PreTokenizer> byte_level_step();
 
 }  // namespace trident

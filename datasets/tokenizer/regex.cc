@@ -10,7 +10,7 @@
 namespace trident {
 namespace {
 
-// Its library is initialised once in a process.
+// Initialises Oniguruma once per process.
 void initialise() {
   static const int done = [] {
     OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
@@ -103,7 +103,7 @@ std::uint16_t CodePointClasses::classify(char32_t code) {
   for (const Property& property : properties) {
     if (has_property(code, property.number)) mask |= property.bit;
   }
-  constexpr std::string_view symbols = "$+<=>^`|~";  // of ASCII, which aren't in P
+  constexpr std::string_view symbols = "$+<=>^`|~";  // ASCII symbols that aren't in category P
   if (code < 0x80 && symbols.find(static_cast<char>(code)) != std::string_view::npos) {
     mask |= kPunctuation;
   }

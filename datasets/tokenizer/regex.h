@@ -1,5 +1,5 @@
-// Regular expressions of a tokenizer.json, and classes of code points: Oniguruma's, which the
-// `tokenizers` package uses too, so both find the same matches.
+// The regular expressions of a tokenizer.json, and classes of code points. Both use Oniguruma. The
+// `tokenizers` package uses it too, so both find the same matches.
 #pragma once
 
 #include <cstddef>
@@ -16,35 +16,37 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-// May be used by several threads at once.
+// Thread-safe.
 class Regex {
  public:
-  // RequestError, with Oniguruma's reason, where `pattern` isn't one.
+  // RequestError, with Oniguruma's reason, if `pattern` isn't a regular expression.
   explicit Regex(const std::string& pattern);
 
-  // The matches in `text`, which is UTF-8, from left to right: they don't overlap, and an empty one
-  // right after a match is left out. Error where a match takes more than Oniguruma's limit of
-  // steps, as patterns can that go back and forth.
+  // Finds the matches in `text`, which must be UTF-8, from left to right. They don't overlap. An
+  // empty match directly after a match is left out. Error if a match takes more than Oniguruma's
+  // limit of steps, which can happen to patterns that backtrack.
   void find(std::string_view text, std::vector<TextRange>& matches) const;
 
  private:
   std::shared_ptr<const void> compiled_;
 };
 
-// What a code point is in Unicode 14: bits of a mask. (`tokenizers` knows marks and punctuation of
-// Unicode 8 or 9, for BERT's normalizer and the like; the few later ones differ.)
+// The classes of a code point in Unicode 14, as bits of a mask. (BERT's normalizer and similar
+// steps of `tokenizers` use the marks and punctuation of Unicode 8 or 9; the few later ones
+// differ.)
 enum CodePointClass : std::uint16_t {
   kLetter = 1,       // category L
   kNumber = 2,       // category N
   kSpace = 4,        // property White_Space
   kPunctuation = 8,  // category P, and ASCII's symbols
-  kWord = 16,        // what \w matches
+  kWord = 16,        // matched by \w
   kNonspacing = 32,  // category Mn
   kMark = 64,        // category M
-  kOther = 128,      // categories Cc, Cf, Co: controls, formats, private ones
+  kOther = 128,      // categories Cc, Cf, Co: control, format, private use
 };
 
-// The classes of code points, found out at their first use. One for each thread.
+// A cache of the classes of code points, filled at their first use. Not thread-safe: each thread
+// has its own.
 class CodePointClasses {
  public:
   CodePointClasses() : masks_(0x110000) {}
@@ -56,7 +58,7 @@ class CodePointClasses {
   }
 
  private:
-  static std::uint16_t classify(char32_t code);  // with a bit of its own, so never 0
+  static std::uint16_t classify(char32_t code);  // never 0: one bit is always set
 
   std::vector<std::uint16_t> masks_;
 };

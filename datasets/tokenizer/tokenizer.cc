@@ -22,7 +22,7 @@ struct Tokenizer::Parts {
   PreTokenizers pre_tokenizers;
   std::unique_ptr<const TokenizerModel> model;
   AddedTokens added;
-  CutRule cuts;
+  SplitPoints cuts;
   Surroundings surroundings;
   std::vector<Decoder> decoders;
 
@@ -59,7 +59,7 @@ Tokenizer::Tokenizer(std::string_view text, const std::string& name)
   if (!root.lacks("added_tokens")) {
     parts.added = AddedTokens(root.parts("added_tokens"), *parts.model, parts.normalizers, classes);
   }
-  parts.cuts = CutRule(root, parts.normalizers, *parts.model, parts.added, classes);
+  parts.cuts = SplitPoints(root, parts.normalizers, *parts.model, parts.added, classes);
   if (!root.lacks("post_processor")) {
     read_post_processor(root.part("post_processor"), parts.surroundings);
   }
@@ -78,7 +78,7 @@ Tokenizer::Memory::~Memory() = default;
 
 namespace {
 
-// Cuts normalized text, and gives each piece of it to `visit`.
+// Splits normalized text and calls visit() for each piece.
 template <class Visit>
 void each_piece(const PreTokenizers& pre_tokenizers, Pieces& pieces, std::string_view text,
                 bool at_start, bool continued, const Visit& visit) {
@@ -154,7 +154,8 @@ std::span<const std::int32_t> Tokenizer::after_prompt() const {
   return parts_->surroundings.after;
 }
 
-std::size_t Tokenizer::next_cut(std::string_view text, std::size_t from, Memory& memory) const {
+std::size_t Tokenizer::next_split_point(std::string_view text, std::size_t from,
+                                        Memory& memory) const {
   return parts_->cuts.next(text, from, parts_->normalizers, memory.parts_->classes);
 }
 

@@ -30,8 +30,8 @@ int options_of(NormalForm form) {
   return UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT;
 }
 
-// Code points since Unicode 9 that have decompositions or combine. `tokenizers` has that version's
-// tables, so to it they are neither.
+// Code points added after Unicode 9 that have decompositions or combine. `tokenizers` has the
+// tables of Unicode 9, so it leaves them unchanged.
 constexpr char32_t kLater[][2] = {
     {0x7fd, 0x7fd},     {0x898, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
     {0xc3c, 0xc3c},     {0xd3b, 0xd3c},     {0xeba, 0xeba},     {0x1715, 0x1715},
@@ -52,7 +52,7 @@ bool is_later(char32_t code) {
   return found != std::begin(kLater) && code <= (*std::prev(found))[1];
 }
 
-// Where the next such code point begins.
+// The place of the next later code point, from `at` on; the text's size if there is none.
 std::size_t next_later(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const CodePoint c = next_code_point(text, at);
@@ -63,7 +63,7 @@ std::size_t next_later(std::string_view text, std::size_t at) {
 }
 
 void append_form(std::string_view text, NormalForm form, std::string& to) {
-  if (is_ascii(text)) {  // which all forms leave alone
+  if (is_ascii(text)) {  // no form changes ASCII
     to += text;
     return;
   }
@@ -103,7 +103,7 @@ std::string lower_case(std::string_view text) {
     if (c.code < 0x80) {
       result += static_cast<char>(c.code >= 'A' && c.code <= 'Z' ? c.code + 32 : c.code);
     } else if (c.code == 0x130) {
-      result += "i\xcc\x87";  // the one that becomes two
+      result += "i\xcc\x87";  // the only code point that becomes two
     } else {
       append_utf8(result,
                   static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.code))));

@@ -1,5 +1,5 @@
-// SentencePiece's unigram model (Kudo 2018, arXiv 1804.10959): of all ways to cut a piece into
-// tokens the one whose sum of log probabilities is largest (Viterbi).
+// SentencePiece's unigram model (Kudo 2018, arXiv 1804.10959). Of all segmentations of a piece into
+// tokens it takes the one with the largest sum of log probabilities (Viterbi).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,10 +17,10 @@
 namespace trident {
 namespace {
 
-// The best way to a place in the piece: its sum, and its last token.
+// The best segmentation up to a place in the piece: its score and its last token.
 struct LatticeStep {
   double score = 0;
-  std::int64_t begin = -1;  // of the last token; -1: no way yet
+  std::int64_t begin = -1;  // where the last token begins; -1: no segmentation yet
   std::int32_t id = 0;
 };
 
@@ -30,11 +30,12 @@ struct UnigramMemory : ModelMemory {
   std::vector<TextRange> tokens;
 };
 
-// `score` as serde_json reads its digits, which is how `tokenizers` reads it: all digits as a whole
-// number, which is then divided or multiplied by a power of ten. That can be off by a unit in the
-// last place, and decides between ways that are equally good.
+// Returns `score` as serde_json, and so `tokenizers`, reads it: it reads all digits as an integer,
+// and divides or multiplies it by a power of ten. The result can be off by a unit in the last
+// place. This decides between segmentations that are otherwise equally good.
 double as_serde_reads(double score) {
-  const std::string text = fmt::format("{}", std::abs(score));  // the shortest that gives it back
+  const std::string text =
+      fmt::format("{}", std::abs(score));  // the shortest that reads back as `score`
   std::uint64_t digits = 0;
   int exponent = 0;
   bool fraction = false;
@@ -71,7 +72,7 @@ class Unigram : public TokenizerModel {
 
   std::unique_ptr<ModelMemory> memory() const override { return std::make_unique<UnigramMemory>(); }
   const Vocabulary& vocabulary() const override { return vocabulary_; }
-  std::size_t size() const override { return scores_.size(); }  // with those that come twice
+  std::size_t size() const override { return scores_.size(); }  // includes duplicate tokens
 
   void encode(std::string_view piece, ModelMemory& base,
               std::vector<std::int32_t>& ids) const override {
@@ -113,7 +114,7 @@ class Unigram : public TokenizerModel {
     }
   }
 
-  // The tokens of the best way; neighbouring unknown ones are one.
+  // The tokens of the best segmentation. Neighbouring unknown tokens become one.
   void cut(const std::vector<LatticeStep>& steps, std::vector<TextRange>& tokens) const {
     tokens.clear();
     bool last_unknown = false;

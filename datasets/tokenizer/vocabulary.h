@@ -1,4 +1,4 @@
-// Tokens and their ids.
+// A vocabulary: tokens and their ids. Concurrent readers are safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trident {
 
-// Lets a map of strings be asked with a string_view.
+// Allows lookups of a string_view in a map of strings.
 struct StringHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const {
@@ -23,7 +23,7 @@ using StringMap = std::unordered_map<std::string, Value, StringHash, std::equal_
 
 class Vocabulary {
  public:
-  // A token that is there already gets the new id. False where the id is another token's.
+  // Adds a token; a known token gets the new id. Returns false if another token has the id.
   bool add(const std::string& token, std::int32_t id);
 
   std::optional<std::int32_t> find(std::string_view token) const {
@@ -31,13 +31,13 @@ class Vocabulary {
     if (found == ids_.end()) return std::nullopt;
     return found->second;
   }
-  // nullptr where no token has it.
+  // Returns nullptr if no token has the id.
   const std::string* token(std::int32_t id) const {
     const auto found = tokens_.find(id);
     return found == tokens_.end() ? nullptr : &found->second;
   }
   std::size_t size() const { return ids_.size(); }      // tokens
-  std::int32_t largest_id() const { return largest_; }  // -1 where there is none
+  std::int32_t largest_id() const { return largest_; }  // -1 if it is empty
   const StringMap<std::int32_t>& ids() const { return ids_; }
 
  private:

@@ -1,4 +1,5 @@
-// The ids of words that were encoded lately. Of one thread.
+// A cache of the ids of recently encoded words. Not thread-safe: each thread has its own. It
+// empties itself when it has 2^17 words.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace trident {
 
 class WordCache {
  public:
-  // Appends the word's ids; encode(word, ids) appends them where they aren't known.
+  // Appends the word's ids. If the cache doesn't have them, encode(word, ids) must append them.
   template <class Encode>
   void append(std::string_view word, std::vector<std::int32_t>& ids, Encode encode) {
     if (word.size() > kLongest) return encode(word, ids);

@@ -36,7 +36,7 @@ const char* WordCounts::keep(std::string_view word) {
   bytes_ += word.size();
   if (word.size() > chunk_left_) {
     const std::size_t size = std::max(kChunk, word.size());
-    // Not filled with zeros first.
+    // std::make_unique would fill the memory with zeros.
     chunks_.emplace_back(new char[size]);
     chunk_ = chunks_.back().get();
     chunk_left_ = size;

@@ -1,4 +1,4 @@
-// Words, which are any bytes, and how often each has been seen.
+// Counts of words; a word is any sequence of bytes. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class WordCounts {
 
   void add(std::string_view word, std::uint64_t count);
   void add(const WordCounts& others);
-  // Those that were seen so often or less often go.
+  // Removes the words with at most this count.
   void drop_rare(std::uint64_t count);
 
-  const std::vector<Word>& words() const { return words_; }  // in the order of their first sight
-  std::uint64_t bytes() const { return bytes_; }             // of all words' texts
+  const std::vector<Word>& words() const { return words_; }  // in the order of their first add()
+  std::uint64_t bytes() const { return bytes_; }             // of the texts of all words
 
  private:
   static constexpr std::size_t kFewestSlots = 1024;
@@ -36,7 +36,7 @@ class WordCounts {
   void rehash(std::size_t slots);
 
   std::vector<Word> words_;
-  // A hash table with open addressing: a word's number plus one; 0 is free.
+  // A hash table with open addressing. A slot has a word's index plus one; 0 is free.
   std::vector<std::uint32_t> slots_;
   std::vector<std::unique_ptr<char[]>> chunks_;
   std::size_t chunk_left_ = 0;

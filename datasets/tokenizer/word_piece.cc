@@ -1,5 +1,5 @@
-// WordPiece (BERT): the longest token that a word begins with, then the longest that its rest does.
-// And WordLevel: a word is a token or unknown.
+// WordPiece (BERT) takes the longest token at the beginning of a word, then the longest token at
+// the beginning of the rest, and so on. WordLevel: a word is one token, or unknown.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class WordModel : public TokenizerModel {
   }
 
  protected:
-  // False where there are no tokens for it.
+  // Returns false if the vocabulary can't express the word.
   virtual bool encode_word(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
 
   Vocabulary vocabulary_;
@@ -88,7 +88,7 @@ class WordPiece : public WordModel {
   }
 
   std::string prefix_;
-  std::int64_t longest_;  // characters of a word
+  std::int64_t longest_;  // the most characters of a word; a longer word is unknown
 };
 
 }  // namespace

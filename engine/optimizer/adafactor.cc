@@ -1,11 +1,11 @@
-// Adafactor (Shazeer & Stern 2018) as torch.optim.Adafactor with its defaults: of a matrix only the
-// means of the second moment over rows and over columns are kept.
+// Adafactor (Shazeer & Stern 2018), as torch.optim.Adafactor with its defaults. For a matrix it
+// keeps only the means of the second moment over rows and over columns.
 //
-// These means, and the sizes of weight and update, are over a whole parameter, of which this rank
-// holds a tensor-parallel slice and counts a data-parallel part of that. Sums are taken in fp64
-// over the same parts in every ZeRO stage, so that the stages agree to the bit. A matrix is one of
-// this program's: q, k and v, and SwiGLU's two inputs, are stacked in one, which transformers'
-// Llama factors apart.
+// These means, and the norms of weight and update, are over a complete parameter. A rank holds a
+// tensor-parallel slice of it, and counts a data-parallel part of that slice. Sums are taken in
+// fp64 over the same parts in every ZeRO stage, so that the stages are bitwise identical. A matrix
+// here is a parameter of this program: q, k and v, and SwiGLU's two inputs, are stacked in one
+// matrix. Their separate matrices in transformers' Llama are factored separately.
 #include <cmath>
 #include <numeric>
 
@@ -23,7 +23,7 @@ bool is_sharded(const UpdateRange& range, int dim) {
   return range.parameter->spec().placement.is_sharded_along(dim);
 }
 
-// Elements [begin, begin + count) of a parameter, all of which are in `part`.
+// The elements [begin, begin + count) of a parameter, all of which are in `part`.
 AdafactorPart elements_of(const UpdatePart& part, std::int64_t begin, std::int64_t count,
                           float scale) {
   const std::int64_t at = begin - part.range.begin;
@@ -49,7 +49,7 @@ class Adafactor final : public UpdateRule {
 
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {
-    // Parameters that are cut come first: their sums are added up over the parts, too.
+    // Sharded parameters come first, as their sums are also reduced over the sharding group.
     const auto count = static_cast<std::int64_t>(parts.size());
     std::vector<std::int64_t> place(parts.size());
     std::int64_t sharded_parts = 0, next = 0;
@@ -59,7 +59,7 @@ class Adafactor final : public UpdateRule {
       }
       if (sharded) sharded_parts = next;
     }
-    // Of each the sums of the squares of the update and of the weights.
+    // For each parameter, the sum of squares of the update and of the weights.
     const Tensor sizes = zeros(context, 2 * count), others = zeros(context, 1);
     std::vector<Tensor> weights;
     for (const std::int64_t at : place) weights.push_back(sizes.flat(2 * at + 1, 1));
@@ -79,7 +79,7 @@ class Adafactor final : public UpdateRule {
       const std::int64_t own_end = range.own_begin + range.own_count;
       measure(context, part, factors[i], rate, step, range.own_begin, own_end, size);
       if (is_matrix(range)) continue;
-      // What others count moves here, too.
+      // The parts that other ranks count are also updated here.
       measure(context, part, {}, rate, step, range.begin, range.own_begin, others);
       measure(context, part, {}, rate, step, own_end, range.begin + range.count, others);
     }
@@ -103,7 +103,7 @@ class Adafactor final : public UpdateRule {
 
  private:
   struct Sums {
-    Tensor rows, columns;  // f64, of the squares of the gradients
+    Tensor rows, columns;  // f64, sums of the squares of the gradients
   };
 
   static Tensor zeros(Context& context, std::int64_t count) {
@@ -115,12 +115,12 @@ class Adafactor final : public UpdateRule {
     if (group.defined() && group.size() > 1) group.all_reduce(context, tensor);
   }
 
-  // Of whole matrices, but for rows (columns) of which each part has its own. Adds the
-  // squares of their weights on the way.
+  // The row and column sums of complete matrices; rows (columns) that are sharded are this rank's
+  // only. Adds the squares of the weights to `weights`.
   static std::vector<Sums> gradient_sums(Context& context, const std::vector<UpdatePart>& parts,
                                          const UpdateStep& step,
                                          const std::vector<Tensor>& weights) {
-    // One buffer: what is added up over the parts, too, lies in front.
+    // One buffer; the sums that are also reduced over the sharding group come first.
     std::int64_t shared = 0, own = 0;
     for (const UpdatePart& part : parts) {
       if (!is_matrix(part.range)) continue;

@@ -13,9 +13,10 @@ double cosine(double t) {
   return (1 + std::cos(std::numbers::pi * t)) / 2;
 }
 
-// Where iteration `done` of `length` (from 1) is within its cycle: from above 0 to 1.
+// The position of iteration `done` of `length` (from 1) within its cycle: above 0, at most 1.
 double within_cycle(const LrSchedulerConfig& config, std::int64_t done, std::int64_t length) {
-  // The end of cycle i of lengths 1, m, m², …: of the whole it is (m^i - 1)/(m^n - 1), or i/n.
+  // The end of cycle i, for cycles of lengths 1, m, m², …, is at the fraction (m^i - 1)/(m^n - 1)
+  // of the total, or i/n.
   const auto n = static_cast<double>(config.num_cycles);
   const double m = config.cycle_mult;
   const auto end_of = [&](double i) {
@@ -23,7 +24,7 @@ double within_cycle(const LrSchedulerConfig& config, std::int64_t done, std::int
         m == 1 ? i / n : std::pow(m, i - n) * (1 - std::pow(m, -i)) / (1 - std::pow(m, -n));
     return std::llround(part * static_cast<double>(length));
   };
-  std::int64_t first = 0, last = config.num_cycles;  // ends in (first, last]
+  std::int64_t first = 0, last = config.num_cycles;  // the cycle is in (first, last]
   while (last - first > 1) {
     const std::int64_t middle = first + (last - first) / 2;
     (end_of(static_cast<double>(middle)) < done ? first : last) = middle;

@@ -1,6 +1,6 @@
-// An exponential moving average of the weights beside any rule, as torch.optim.swa_utils'
-// AveragedModel with get_ema_multi_avg_fn: the first update copies the weights, each later one
-// moves the average by 1 - decay of its distance from them.
+// An exponential moving average of the weights in addition to any update rule, as
+// torch.optim.swa_utils' AveragedModel with get_ema_multi_avg_fn. The first update copies the
+// weights. Each later update moves the average by 1 - decay of its distance from the weights.
 #include <utility>
 
 #include "engine/optimizer/optimizer.h"

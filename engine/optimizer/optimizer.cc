@@ -11,7 +11,7 @@ namespace trident {
 std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stage, int place) {
   const auto [begin, count] = layout.updated(zero_stage, place);
   const auto [own_begin, own_count] = layout.own(place);
-  // Where [from, from + n) of the bucket meets an entry, counted within the entry.
+  // The intersection of [from, from + n) of the bucket with an entry, relative to the entry.
   const auto meet = [](const BucketEntry& entry, std::int64_t from, std::int64_t n) {
     const std::int64_t first = std::clamp<std::int64_t>(from - entry.offset, 0, entry.numel);
     const std::int64_t end = std::clamp<std::int64_t>(from + n - entry.offset, 0, entry.numel);
@@ -29,9 +29,11 @@ std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stag
 const ProcessGroup& UpdateStep::sharding_group() const {
   static const ProcessGroup none;
   if (cutting.size() > 1) {
-    throw Error("Optimizer: sums over whole parameters go over one group, and these are cut by '" +
-                cutting[0].name() + "' and by '" + cutting[1].name() +
-                "'; use an optimizer without such sums");
+    throw Error(
+        "Optimizer: its sums over complete parameters need one sharding group, but these are "
+        "sharded by '" +
+        cutting[0].name() + "' and by '" + cutting[1].name() +
+        "'; use an optimizer without sums over parameters");
   }
   return cutting.empty() ? none : cutting.front();
 }
@@ -80,8 +82,9 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
 }
 
 void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index) {
-  auto found = std::find_if(together_.begin(), together_.end(),
-                            [&](const Together& one) { return one.data == bucket.layout.data; });
+  auto found = std::find_if(together_.begin(), together_.end(), [&](const SharedBuckets& one) {
+    return one.data == bucket.layout.data;
+  });
   if (found == together_.end()) {
     found = together_.insert(found, {bucket.layout.data, bucket.sharing, {}, {}});
   }
@@ -142,7 +145,7 @@ void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning
                      float gradient_scale) {
   ++steps_;
   const bool mixed = buckets.dtype() != DType::f32;
-  for (const Together& together : together_) {
+  for (const SharedBuckets& together : together_) {
     std::vector<UpdatePart> parts;
     for (const std::size_t i : together.buckets) {
       const Bucket& bucket = buckets.buckets()[i];

@@ -2,7 +2,7 @@
 
 namespace trident {
 
-// Each by the file of its name.
+// Each is defined in the file of its name.
 std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
@@ -16,7 +16,7 @@ const std::vector<OptimizerKind>& optimizer_registry() {
         .eps = true},
        [](const OptimizerParams& params) { return make_adam(params, true); }},
       {{.name = "Adam",
-        .doc = "(decay added to the gradient, where that of the others is decoupled)",
+        .doc = "(decay added to the gradient; the other optimizers decouple it)",
         .betas = true,
         .eps = true},
        [](const OptimizerParams& params) { return make_adam(params, false); }},

@@ -1,5 +1,5 @@
-// The optimizers' table. A new one is a file that makes its UpdateRule (engine/optimizer/sgd.cc),
-// a row and, above the table, the maker's declaration.
+// The registry of optimizers. To add an optimizer, write a file that makes its UpdateRule (as
+// engine/optimizer/sgd.cc), a row, and the maker's declaration above the table.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct OptimizerKind : OptimizerConstraints {
   std::unique_ptr<UpdateRule> (*make)(const OptimizerParams&) = nullptr;
 };
 
-// Those of this library.
+// The optimizers of this library.
 const std::vector<OptimizerKind>& optimizer_registry();
 
 }  // namespace trident

@@ -1,4 +1,5 @@
-// Which parameters have a rate or a weight decay of their own: optimizer.param_groups.
+// Finds the parameter group (optimizer.param_groups) that gives a parameter its own rate or weight
+// decay.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace trident {
 
-// The first of the groups whose pattern (fnmatch(3): *, ?, [...]) the parameter's name matches;
-// nullptr: none.
+// The first group whose pattern (fnmatch(3): *, ?, [...]) matches the parameter's name; nullptr if
+// no group does.
 const ParamGroup* group_of(const std::vector<ParamGroup>& groups, const std::string& parameter);
 
 }  // namespace trident

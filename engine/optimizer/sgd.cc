@@ -1,4 +1,4 @@
-// Stochastic gradient descent with momentum, as torch.optim.SGD, weight decay decoupled.
+// Stochastic gradient descent with momentum, as torch.optim.SGD but with decoupled weight decay.
 #include "engine/optimizer/optimizer.h"
 #include "kernels/optimizer.h"
 

@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-// The user's own schedule, which has to be of the sizes of the run.
+// The user's own schedule. It has to have the sizes of the run.
 Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
   const std::string text = read_file(path);
   try {
@@ -55,7 +55,7 @@ Schedule schedule_of(const Config& config) {
       .registry = &registry_of(config).schedules};
   const std::string& file = config.pipeline.schedule_file;
   if (kind.searched && file.empty()) {
-    // Searched with the FLOPs of each stage, within the memory of 1F1B.
+    // The search uses the FLOPs of each stage, and the memory limit of 1F1B.
     request.memory.most = {static_cast<double>(request.stages)};
     request.stage_times =
         stage_costs(model_costs(config, *architecture_of(config)), config.pipeline.layer_split);
@@ -85,7 +85,7 @@ BucketLimits bucket_limits(const Config& config) {
 }
 
 bool reduces_each_micro_batch(const Config& config) {
-  // Where stages update after each by themselves, there is nothing more to reduce.
+  // If each micro-batch updates its stages, it is already reduced by itself.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
          config.parallel.ranks(Group::loss) > 1 && !schedule_constraints(config).each_microbatch;
 }

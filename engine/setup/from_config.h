@@ -1,5 +1,5 @@
-// What a loaded config describes: its schedule, its ranks and their groups, and the settings that
-// more than one part of a step has to read alike.
+// Derives objects from a loaded config: its schedule, its ranks and their groups, and settings that
+// more than one part of a step reads. Local functions, except for topology_of().
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,31 @@ namespace trident {
 
 class UpdateRule;
 
-// Its kind, or the file it comes from, for people.
+// The schedule's name, or the path of its file; for messages.
 std::string schedule_name(const Config& config);
-// The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
-// searches for seconds: made once for all ranks of a process.
+// The schedule of `config`. Throws RequestError at /pipeline/schedule if it can't be made. The
+// search of "auto" takes seconds, so make it once for all ranks of a process.
 Schedule schedule_of(const Config& config);
-// The optimizer's rule.
+// The optimizer's update rule.
 std::unique_ptr<UpdateRule> make_update_rule(const Config& config);
-// Buckets have at most reduce_bucket_size elements, and at most allgather_bucket_size, since a
-// bucket's weights are gathered in one go; alike in every stage, so that what is summed by parts is
-// the same to the bit.
+// The limits of a bucket: at most reduce_bucket_size elements, and at most allgather_bucket_size,
+// as a bucket's weights are gathered at once. The limits are the same in every ZeRO stage, so that
+// sums by parts are bitwise identical.
 BucketLimits bucket_limits(const Config& config);
-// Gradients are reduced after every one of several micro-batches.
+// Whether gradients are reduced after each of several micro-batches.
 bool reduces_each_micro_batch(const Config& config);
-// Layers of a unit that backward computes again; 0: none.
+// The layers of a recomputed unit; 0: no recomputation.
 std::int64_t recompute_layers(const Config& config);
 Mesh mesh_of(const Config&);
 StageEnds ends_of(const Schedule&);
 TransportOptions transport_options(const Config&);
-// How a run's kernels choose between ways to compute.
+// The choices of a run's kernels between implementations.
 KernelOptions kernel_options(const Config&);
-// This rank's groups in the mesh of `config`. Every rank of the transport calls it.
+// This rank's groups in the mesh of `config`. Collective over the transport's ranks.
 Topology topology_of(const Config&, const Schedule&, Transport&);
-// batch.rampup_batch_size.
+// The batch ramp of batch.rampup_batch_size.
 BatchRamp ramp_of(const Config&);
-// Which samples of a global batch this rank gets; the batches are those without a ramp.
+// The part of a global batch that this rank gets, for the batch size without a ramp.
 BatchShape batch_shape(const Config&, const Topology&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 

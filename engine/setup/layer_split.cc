@@ -21,16 +21,16 @@ std::vector<std::int64_t> balanced_split(const SplitProblem& problem) {
     rank_time[rank] += stage_time[s];
     ++held[rank];
   }
-  const auto has_room = [&](std::size_t rank, std::int64_t more) {
+  const auto has_memory = [&](std::size_t rank, std::int64_t more) {
     return problem.most.empty() || held[rank] + more <= problem.most[rank];
   };
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (!has_room(rank, 0)) return {};
+    if (!has_memory(rank, 0)) return {};
   }
   for (auto left = problem.layers - static_cast<std::int64_t>(stages); left > 0; --left) {
     std::size_t rank = ranks;
     for (std::size_t r = 0; r < ranks; ++r) {
-      if (has_room(r, 1) && (rank == ranks || rank_time[r] < rank_time[rank])) rank = r;
+      if (has_memory(r, 1) && (rank == ranks || rank_time[r] < rank_time[rank])) rank = r;
     }
     if (rank == ranks) return {};
     std::size_t stage = stages;
@@ -55,7 +55,7 @@ std::vector<int> rank_of_stages(int ranks, int chunks, bool v_shaped) {
 
 std::vector<std::int64_t> automatic_split(const Config& config, const Architecture& architecture) {
   const auto chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size);
-  // A file's own placement is not known here, nor that of a search: taken as looped.
+  // The placement of a file or of a search is not known here, so it is taken as looped.
   const bool v_shaped = config.pipeline.schedule_file.empty() && chunks == 2 &&
                         schedule_constraints(config).chunks == ChunkRule::two;
   const auto p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
@@ -68,7 +68,7 @@ std::vector<std::int64_t> automatic_split(const Config& config, const Architectu
     problem.first = costs.embedding.total();
     problem.last = costs.head.total();
   } catch (const Error&) {
-    // Sizes that don't go together, of which the config's rules tell.
+    // The sizes are inconsistent; the checks of the config report that.
   }
   return balanced_split(problem);
 }

@@ -7,12 +7,12 @@
 namespace trident {
 namespace {
 
-// Of a micro-batch; a config whose batch isn't known yet counts for one.
+// The samples of a micro-batch; 1 if the config's batch isn't known yet.
 std::int64_t traced_samples(const BatchConfig& batch) {
   return std::max<std::int64_t>(1, batch.micro_batch_size);
 }
 
-// The model that is meant, whole: what each rank has of it is a matter of layout.
+// The config of the complete model on one rank, as the cost must not depend on the layout.
 Config unsharded(const Config& config) {
   Config whole = config;
   whole.parallel = ParallelConfig::one_rank();
@@ -21,7 +21,7 @@ Config unsharded(const Config& config) {
   return whole;
 }
 
-// One micro-batch through modules one by one.
+// Runs one micro-batch through each module.
 class Tracer {
  public:
   Tracer(const Config& config, const Architecture& architecture)
@@ -155,7 +155,8 @@ double flops_per_step(const Config& config, const Architecture& architecture) {
 
 double flops_per_step(const Config& config, const Architecture& architecture,
                       const ModelCosts& known) {
-  // What backward computes again doesn't count; a layer's parts stand in its trace.
+  // Recomputation doesn't count. With "selective" it is part of a layer's trace, so the costs are
+  // traced again without it.
   if (config.activation_checkpointing.granularity == "selective") {
     return flops_per_step(config, architecture);
   }

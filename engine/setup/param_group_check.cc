@@ -34,14 +34,14 @@ void check_param_groups(const Config& config, const Architecture& architecture) 
   std::vector<std::string> problems;
   for (std::size_t i = 0; i < groups.size(); ++i) {
     if (used.contains(&groups[i])) continue;
-    // Those of the ends and of the first layer tell all there are.
+    // The names of embedding, head and first layer are enough for the message.
     std::vector<std::string> some;
     for (const std::string& name : names) {
       if (!name.starts_with("layers.") || name.starts_with("layers.0.")) some.push_back(name);
     }
     problems.push_back(fmt::format(
-        "config: /optimizer/param_groups/{}/params: \"{}\" matches no parameter that no group "
-        "before it has; names are {}",
+        "config: /optimizer/param_groups/{}/params: \"{}\" matches no parameter, or only "
+        "parameters of earlier groups; names are {}",
         i, printable(groups[i].params, 60), fmt::join(some, ", ")));
   }
   if (!problems.empty()) throw RequestError(problems);

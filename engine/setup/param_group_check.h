@@ -1,4 +1,4 @@
-// Whether optimizer.param_groups names parameters that the model has.
+// Checks that optimizer.param_groups names parameters of the model.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace trident {
 
-// The names of all parameters of the model, tied ones once.
+// The names of all parameters of the model; a tied parameter appears once.
 std::vector<std::string> parameter_names(const Config&, const Architecture&);
 
-// RequestError at /optimizer/param_groups where a pattern matches no parameter that an earlier one
-// hasn't taken.
+// Throws RequestError at /optimizer/param_groups for each pattern that matches no parameter, or
+// only parameters that an earlier pattern matches.
 void check_param_groups(const Config&, const Architecture&);
 
 }  // namespace trident

@@ -16,8 +16,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// What all have; a preset's own keys go over it. Rates and batches of the larger ones are those of
-// their papers: GPT-3's table 2.1 (https://arxiv.org/abs/2005.14165) and Llama 3's
+// The common part of all presets; a preset's own keys override it. Rates and batches of the larger
+// presets are from their papers: GPT-3's table 2.1 (https://arxiv.org/abs/2005.14165) and Llama 3's
 // (https://arxiv.org/abs/2407.21783), batches in sequences.
 constexpr const char* kCommon = R"({
   "model": {},
@@ -55,7 +55,7 @@ struct LlamaSize {
   bool tied;
 };
 
-// As Llama 3 has them.
+// Llama 3's settings.
 Preset llama(const char* name, const char* about, const LlamaSize& size, double lr, double min_lr,
              const char* more, int gpus) {
   ordered_json config{{"model",
@@ -149,7 +149,7 @@ std::vector<std::string> preset_next(const std::string& preset, const std::strin
   if (config["data"]["tokenizer"]["type"] == "byte") {
     lines.push_back(fmt::format("# put a text into {}, or name yours in data.train", texts));
   } else {
-    // As that of the model whose vocabulary it is.
+    // The pre-tokenizer of the model with this vocabulary.
     const auto& vocab_size = config["model"]["vocab_size"];
     const char* words = vocab_size == kLlama3Vocabulary ? " --pre-tokenizer llama3" : "";
     lines.push_back(
@@ -162,10 +162,11 @@ std::vector<std::string> preset_next(const std::string& preset, const std::strin
                                 config["data"]["tokenizer"]["path"].get<std::string>()));
   }
   if (found.gpus > 0) {
-    lines.emplace_back("# layouts and what they take, on GPUs that needn't be here:");
+    lines.emplace_back(
+        "# layouts with predicted time and memory; the GPUs needn't be on this machine:");
     lines.push_back(
         fmt::format("trident search {} --machine dgx_h100 --ranks {}", file, found.gpus));
-    lines.emplace_back("# on GPUs, under mpirun or srun where they are several:");
+    lines.emplace_back("# on GPUs; start several under mpirun or srun:");
   }
   lines.push_back("trident train " + file);
   return lines;
@@ -180,11 +181,11 @@ std::string preset_config(const std::string& preset, const std::string& name,
   std::string layout;
   if (config["parallel"] == "auto") {
     layout =
-        "// The layout is chosen for the machine that it runs on, by measuring that; for another\n"
-        "// one name its file in runtime.machine (configs/machines, docs/simulate.md).\n";
+        "// The layout is chosen by measuring the machine that it runs on; for another machine\n"
+        "// name its file in runtime.machine (configs/machines, docs/simulate.md).\n";
   }
   return fmt::format(
-      "// {}: {}.\n// `trident plan` tells what it takes, `trident train` trains it.\n{}"
+      "// {}: {}.\n// `trident plan` predicts its memory, `trident train` trains it.\n{}"
       "// Every key there is: docs/config.md, or `trident schema --markdown`. For an editor that\n"
       "// checks keys: `trident schema > schema.json`, and \"$schema\": \"schema.json\" below.\n{}",
       found.name, found.about, layout, annotated_config(json_text(config), constraints));

@@ -1,4 +1,4 @@
-// Configs to start from.
+// Preset configs to start from.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ namespace trident {
 struct Preset {
   std::string name;
   std::string about;
-  std::string config;  // JSON: the sections that differ from those that all have
-  int gpus = 0;        // so many of 80 GB are a start; 0: a processor trains it
+  std::string config;  // JSON: the keys that differ from the common part of all presets
+  int gpus = 0;        // a suggested number of 80 GB GPUs; 0: a CPU can train it
 };
 
-// By size; models as they were published. The first one, on bytes, runs on any machine.
+// By size; models as published. The first preset, on bytes, runs on any machine.
 const std::vector<Preset>& presets();
 
-// The text of a config file, with comments: of the preset, for files of that name. RequestError
-// with those that there are where there is none such.
+// The text of a config file, with comments, made from the preset; `name` is the name for its output
+// folders. Throws RequestError, with the nearest name, for an unknown preset.
 std::string preset_config(const std::string& preset, const std::string& name,
                           const ConfigConstraints&);
 
-// What comes after preset_config() until it trains, as lines for a shell: texts, a tokenizer where
-// it has one, and commands. `file`: the config's, as a shell takes it.
+// The steps from preset_config() to training, as lines for a shell: texts, a tokenizer if the
+// preset has one, and commands. `file`: the path of the config, quoted for a shell.
 std::vector<std::string> preset_next(const std::string& preset, const std::string& file);
 
 }  // namespace trident

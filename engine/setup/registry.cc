@@ -27,7 +27,7 @@ struct RegistryConstraints final : ConfigConstraints {
   Registry registry;
 };
 
-// `rules` has found the name already.
+// `constraints` was found by this name, so the row exists.
 template <class Row, class Constraints>
 const Row& row_of(const std::vector<Row>& rows, const Constraints& constraints) {
   return *find_row(rows, constraints.name);

@@ -1,4 +1,4 @@
-// Everything that a name of a config may stand for: the rooms' tables together. A program that
+// The registry: the tables of all names that a config may use, from all libraries. A program that
 // links the library adds rows to built_in_registry() and loads its configs with them:
 //
 //   Registry registry = built_in_registry();
@@ -28,14 +28,14 @@ struct Registry {
 
 Registry built_in_registry();
 
-// What configs have to know of them; holds them as well.
+// The constraints that configs need. The result also holds the registry.
 std::shared_ptr<const ConfigConstraints> constraints_of(Registry);
-// Of built_in_registry(), made once.
+// The constraints of built_in_registry(), made once.
 const std::shared_ptr<const ConfigConstraints>& built_in_constraints();
 
-// Those that a config was loaded with.
+// The registry that a config was loaded with. Throws Error if it was loaded without one.
 const Registry& registry_of(const Config&);
-// The rows of what it names.
+// The rows that a config names.
 const std::shared_ptr<const Architecture>& architecture_of(const Config&);
 const OptimizerKind& optimizer_of(const Config&);
 const TransportKind& transport_of(const Config&);

@@ -18,14 +18,14 @@ namespace {
 
 constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
 
-// "" where there is no such file beside the tokenizer.
+// The text of a file in the tokenizer's folder; "" if there is no such file.
 std::string text_beside(const std::string& tokenizer, const char* name) {
   const std::string path = (std::filesystem::path(tokenizer).parent_path() / name).string();
   std::error_code missing;
   return std::filesystem::is_regular_file(path, missing) ? read_file(path, kMaxTokenizerFile) : "";
 }
 
-// "</s>", or {"content": "</s>", …}.
+// The value is "</s>", or {"content": "</s>", …}.
 std::string eos_in(const std::string& tokenizer_config) {
   const nlohmann::json document = json_or_null(tokenizer_config);
   if (!document.is_object() || !document.contains("eos_token")) return "";
@@ -164,8 +164,8 @@ DocumentEncoder document_encoder_of(const Config& config) {
     if (asked.empty() && !told.empty()) {
       throw RequestError(fmt::format(
           "config: /data/tokenizer/eos_token: the tokenizer_config.json beside {} names \"{}\", "
-          "which the tokenizer hasn't; name the token that ends a text, or set data.append_eod to "
-          "false",
+          "which the tokenizer doesn't have; name the token that ends a text, or set "
+          "data.append_eod to false",
           path, printable(told, 60)));
     }
     throw RequestError(

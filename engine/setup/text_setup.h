@@ -1,4 +1,4 @@
-// The tokenizer that a config names.
+// The tokenizer of a config, and the files that go with it.
 #pragma once
 
 #include <cstdint>
@@ -14,44 +14,45 @@
 
 namespace trident {
 
-// The file that data.tokenizer.path names: itself, or the tokenizer.json in that folder.
+// The path in data.tokenizer.path, or the tokenizer.json in it if it is a folder.
 std::string tokenizer_file(const TokenizerConfig&);
 
-// Reads it. RequestError "config: /data/tokenizer/…" where it can't be read, and where documents
-// are to be followed by an end of text that it hasn't.
+// Reads the tokenizer. Throws RequestError "config: /data/tokenizer/…" if it can't be read, or if
+// documents need an end-of-text token that the tokenizer doesn't have.
 DocumentEncoder document_encoder_of(const Config&);
-// The same when it is asked for first, once. The config outlives it.
+// As above, but reads the tokenizer once, at the first call. The config must outlive the function.
 std::function<DocumentEncoder()> document_encoder_when_asked(const Config&);
 
-// What saved weights need for transformers to use the tokenizer: tokenizer.json, and the
-// tokenizer_config.json and generation_config.json that lie beside it, or such as say which token
-// ends a text; of bytes, which have no such token, byte_tokenizer(). By name; RequestError where a
-// file can't be read. A tokenizer that this program doesn't know goes along as it is.
+// The files that transformers needs to use the tokenizer with saved weights, by name:
+// tokenizer.json, tokenizer_config.json and generation_config.json. The latter two are copied from
+// the tokenizer's folder, or made to name the end-of-text token. For bytes, which have no such
+// token, tokenizer.json is byte_tokenizer(). Throws RequestError if a file can't be read. A
+// tokenizer that this program doesn't support is copied unchanged.
 struct TokenizerFiles {
   std::map<std::string, std::string> texts;
   std::optional<std::int32_t> end_of_text;
 };
 TokenizerFiles tokenizer_files(const Config&);
 
-// The tokenizer.json of type "byte": each byte has its number as its id. Where the tokens are
-// known to be bytes by it, they needn't be UTF-8.
+// The tokenizer.json of type "byte": each byte has its number as its id. Tokens that are known to
+// be bytes by it needn't be UTF-8.
 const std::string& byte_tokenizer();
-// Whether it lies in the directory.
+// Whether the directory contains byte_tokenizer().
 bool has_byte_tokenizer(const std::string& directory);
 
-// The token that ends a text: `eos_token`, if given; else what `tokenizer_config` (a
-// tokenizer_config.json, or "") says, else one of the usual names. nullopt where there is none of
-// that name, or no usual one.
+// The token that ends a text: `eos_token`, if given; else the token named in `tokenizer_config` (a
+// tokenizer_config.json, or ""); else one of the usual names. nullopt if the tokenizer lacks the
+// named token, or all usual names.
 std::optional<std::int32_t> end_of_text(const Tokenizer&, const std::string& eos_token,
                                         const std::string& tokenizer_config);
 
-// The tokens that end what the model in a Hugging Face directory writes: those of its
-// generation_config.json, else of its config.json, else the tokenizer's own (may be null). As in
-// transformers, a generation_config.json that names none says that nothing ends it; `look_on` looks
-// in the others then, too, for a form that has to name one.
+// The tokens that end a text of the model in a Hugging Face directory: from its
+// generation_config.json, else from its config.json, else the tokenizer's own (may be null). As in
+// transformers, a generation_config.json without such tokens means that no token ends a text. With
+// `look_on` the other sources are tried even then, for a format that has to name a token.
 std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer,
                                      bool look_on = false);
-// A token's id in such a file; nullopt where the value is none.
+// A token id in such a file; nullopt if the value is not a token id.
 std::optional<std::int32_t> token_id(const nlohmann::json& value);
 
 }  // namespace trident

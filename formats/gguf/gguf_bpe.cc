@@ -16,9 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // U+2581, SentencePiece's
+constexpr std::string_view kMetaspace = "\xe2\x96\x81";  // U+2581, SentencePiece's space
 
-// llama.cpp's name for GPT-2's way to cut text, or one of its successors'.
+// llama.cpp's name for the pre-tokenizer of GPT-2 or of one of its successors.
 std::string pre_of(const std::vector<json>& steps, bool ignore_merges) {
   const auto plain = [](const json& step) {
     return word_at(step, "type") == "ByteLevel" && !flag_at(step, "add_prefix_space", true);
@@ -41,18 +41,19 @@ std::string pre_of(const std::vector<json>& steps, bool ignore_merges) {
   if (pattern && pattern->later && pattern->digits == 3) {
     return ignore_merges ? "llama-bpe" : "dbrx";
   }
-  throw NotInLlamaCpp{"/pre_tokenizer: llama.cpp has no such way to cut text"};
+  throw NotInLlamaCpp{"/pre_tokenizer: llama.cpp has no such pre-tokenizer"};
 }
 
 void require_plain_bpe(const json& model) {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!word_at(model, key).empty()) {
-      throw NotInLlamaCpp{fmt::format("/model/{}: llama.cpp has none", key)};
+      throw NotInLlamaCpp{fmt::format("/model/{}: llama.cpp doesn't support it", key)};
     }
   }
 }
 
-// SentencePiece writes spaces as U+2581 and, mostly, puts one before a text.
+// SentencePiece writes spaces as U+2581 and usually puts one before a text. Returns whether it
+// does; `cuts`: whether texts are split there.
 bool adds_space(const json& document, GgufVocabulary& vocabulary, bool& cuts) {
   bool replaced = false, adds = false;
   for (const json& step : steps_of(part_at(document, "normalizer"), "normalizers")) {
@@ -70,7 +71,7 @@ bool adds_space(const json& document, GgufVocabulary& vocabulary, bool& cuts) {
     const std::string replacement = word_at(step, "replacement");
     if (word_at(step, "type") != "Metaspace" ||
         (!replacement.empty() && replacement != kMetaspace)) {
-      throw NotInLlamaCpp{"/pre_tokenizer: llama.cpp has no such way to cut text"};
+      throw NotInLlamaCpp{"/pre_tokenizer: llama.cpp has no such pre-tokenizer"};
     }
     const std::string scheme = word_at(step, "prepend_scheme");
     if (scheme.empty() ? flag_at(step, "add_prefix_space", true) : scheme != "never") {
@@ -83,15 +84,17 @@ bool adds_space(const json& document, GgufVocabulary& vocabulary, bool& cuts) {
     replaced = true;
     cuts = flag_at(step, "split", true);
   }
-  if (!replaced) throw NotInLlamaCpp{"/pre_tokenizer: spaces aren't SentencePiece's"};
+  if (!replaced)
+    throw NotInLlamaCpp{"/pre_tokenizer: it doesn't write spaces as SentencePiece does"};
   return adds;
 }
 
-// llama.cpp joins any two neighbours that make a token, the best score first. That is what merges
-// say where each token's are all there are, and one after the other. Gives whether it is so.
+// llama.cpp joins any two neighbours that form a token, those with the best score first. Merges
+// have the same effect if every split of a token into two symbols is a merge and the merges of each
+// token are consecutive. Returns whether that is so.
 bool are_all_merges(const Tokenizer& tokenizer, const Merges& merges,
                     const std::vector<std::string>& tokens) {
-  constexpr std::size_t most = 1000;  // bytes of a token, of which every part is looked for
+  constexpr std::size_t most = 1000;  // bytes of a token, all of whose splits are looked up
   std::unordered_set<std::string> known;
   std::unordered_map<std::string, std::size_t> first;  // the rank of a token's first merge
   std::size_t before = 0, rank = 0;
@@ -101,7 +104,7 @@ bool are_all_merges(const Tokenizer& tokenizer, const Merges& merges,
     if (of_token < before) return false;
     before = of_token;
   }
-  // A character is a symbol there, also where it is no token.
+  // In llama.cpp a character is a symbol even if it is no token.
   const auto is_symbol = [&](const std::string& text) {
     return next_code_point(text, 0).bytes == text.size() || tokenizer.id_of(text).has_value();
   };
@@ -123,8 +126,7 @@ void add_byte_level(const json& document, const Tokenizer& tokenizer, GgufVocabu
   require_plain_bpe(model);
   for (int byte = 0; byte < 256; ++byte) {
     if (tokenizer.id_of(to_byte_level(std::string(1, static_cast<char>(byte))))) continue;
-    throw NotInLlamaCpp{
-        "/model/vocab: llama.cpp leaves bytes out that have no token, of which this has some"};
+    throw NotInLlamaCpp{"/model/vocab: some bytes have no token; llama.cpp would leave them out"};
   }
   for (const json& step : steps_of(part_at(document, "normalizer"), "normalizers")) {
     if (word_at(step, "type") != "NFC") {
@@ -132,7 +134,8 @@ void add_byte_level(const json& document, const Tokenizer& tokenizer, GgufVocabu
           fmt::format("/normalizer: llama.cpp has no {} here", word_at(step, "type"))};
     }
     vocabulary.notes.emplace_back(
-        "llama.cpp doesn't bring texts into the normal form C: those that aren't get other ids");
+        "llama.cpp doesn't normalize texts to the normal form C: texts in other forms get "
+        "other ids");
   }
   vocabulary.pre = pre_of(steps_of(part_at(document, "pre_tokenizer"), "pretokenizers"),
                           flag_at(model, "ignore_merges", false));
@@ -147,15 +150,15 @@ void add_sentence_piece(const json& document, const Tokenizer& tokenizer,
   const json& model = document["model"];
   require_plain_bpe(model);
   if (flag_at(model, "ignore_merges", false)) {
-    throw NotInLlamaCpp{"/model/ignore_merges: llama.cpp hasn't it here"};
+    throw NotInLlamaCpp{"/model/ignore_merges: llama.cpp doesn't support it here"};
   }
   for (int byte = 0; byte < 256; ++byte) {
     const std::string token = byte_token(static_cast<unsigned char>(byte));
     const auto id = tokenizer.id_of(token);
     if (!flag_at(model, "byte_fallback", false) || !id) {
       throw NotInLlamaCpp{
-          "/model: llama.cpp writes characters that have no token as bytes, for which this has "
-          "none"};
+          "/model: llama.cpp writes characters that have no token as bytes; some bytes have no "
+          "token"};
     }
     vocabulary.kinds[static_cast<std::size_t>(*id)] = static_cast<std::int32_t>(GgufToken::byte);
   }
@@ -165,7 +168,8 @@ void add_sentence_piece(const json& document, const Tokenizer& tokenizer,
     return token.find(kMetaspace, 1) != std::string::npos;
   };
   if (cuts && std::ranges::any_of(vocabulary.tokens, joins_words)) {
-    throw NotInLlamaCpp{"/pre_tokenizer: llama.cpp doesn't cut text here, and a token goes across"};
+    throw NotInLlamaCpp{
+        "/pre_tokenizer: llama.cpp doesn't split text here, and a token spans a split"};
   }
   const Merges merges = merges_of(model);
   if (!are_all_merges(tokenizer, merges, vocabulary.tokens)) {

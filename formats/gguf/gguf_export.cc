@@ -27,9 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kPortion = 4 << 20;  // elements that are read at a time, at most but one row
+constexpr std::int64_t kPortion = 4 << 20;  // elements that are read at a time, but at least a row
 
-// A tensor of the file, and where its elements come from.
+// A tensor of the file, and the rows that it is copied from.
 struct Source {
   WeightRows rows;
   std::int64_t rotary_heads = 0;  // GgufForm::Name
@@ -51,8 +51,8 @@ GgufType stored_as(const std::string& name, const std::vector<std::int64_t>& sha
   return fits(wanted, shape.back()) ? wanted : GgufType::f16;
 }
 
-// Of each head's rows the first half lies before the second (transformers) and goes in pairs, as
-// llama.cpp turns neighbours.
+// In transformers the first half of each head's rows precedes the second half. Interleaves the
+// halves, because llama.cpp rotates neighbouring rows.
 void pair_rows(std::vector<float>& values, std::int64_t columns, std::int64_t head_rows) {
   std::vector<float> head(static_cast<std::size_t>(head_rows * columns));
   for (auto begin = values.begin(); begin != values.end(); begin += std::ssize(head)) {
@@ -88,7 +88,7 @@ void copy_tensor(const WeightRows& rows, const GgufTensor& tensor, std::int64_t 
   }
 }
 
-// general.file_type: how most of the tensors are stored.
+// general.file_type: the type of most of the tensors.
 std::uint32_t file_type(GgufType type) {
   switch (type) {
     case GgufType::f32:
@@ -109,12 +109,12 @@ GgufType wanted_type(const std::string& type, const std::string& dtype) {
   return type == "q8_0" ? GgufType::q8_0 : GgufType::f32;
 }
 
-// The file that `to` names, itself or by a link. RequestError where it can't be written.
+// The file that `to` names, directly or by a link. Throws RequestError if it can't be written.
 std::string target_of(const std::string& to, bool overwrite) {
   std::error_code none;
   const bool there = fs::exists(fs::symlink_status(to, none));
   if (there && !fs::is_regular_file(to, none)) {
-    throw RequestError(to + ": is there already, and no file");
+    throw RequestError(to + ": is there already and is not a regular file");
   }
   if (there && !overwrite) {
     throw RequestError(to +
@@ -144,7 +144,7 @@ std::string chat_template(const HuggingFaceExtras& extras) {
   const nlohmann::json& found = config["chat_template"];
   if (found.is_string()) return found.get<std::string>();
   if (!found.is_array()) return "";
-  for (const nlohmann::json& one : found) {  // several, by name
+  for (const nlohmann::json& one : found) {  // several templates, by name
     const bool usual = one.is_object() && one.value("name", nlohmann::json()) == "default";
     if (usual && one.contains("template") && one["template"].is_string()) {
       return one["template"].get<std::string>();
@@ -165,7 +165,7 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
   const auto file = extras.files.find("tokenizer.json");
   if (file == extras.files.end()) {
     if (entries == 256) return bytes();
-    return {.notes = {path + ": there is none; the file takes ids alone"}};
+    return {.notes = {path + ": there is no such file; the GGUF file takes ids only"}};
   }
   const std::string& text = file->second;
   if (text == byte_tokenizer()) return bytes();
@@ -173,7 +173,7 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
   try {
     tokenizer.emplace(text, path);
   } catch (const RequestError& error) {
-    return {.notes = {fmt::format("{}; the file takes ids alone", error.what())}};
+    return {.notes = {fmt::format("{}; the GGUF file takes ids only", error.what())}};
   }
   return gguf_vocabulary(*tokenizer, text, path, entries, begin,
                          end_tokens(directory, &*tokenizer, true));

@@ -1,4 +1,5 @@
-// A directory of weights as one file for llama.cpp.
+// Exports a directory of weights to a single GGUF file for llama.cpp. It runs in one process,
+// without ranks.
 #pragma once
 
 #include <string>
@@ -8,15 +9,16 @@
 
 namespace trident {
 
-// How matrices are stored: "f32", "f16", "bf16", "q8_0" (rows that 32 doesn't divide as f16), or
-// "auto", as they are. Vectors and learned positions are always f32, as llama.cpp wants them.
+// The types in which matrices are stored: "f32", "f16", "bf16", "q8_0" (rows whose length isn't a
+// multiple of 32 become f16), or "auto", the type that holds the weights exactly. Vectors and
+// learned positions are always f32, as llama.cpp requires.
 inline const std::vector<std::string> gguf_types{"auto", "f32", "f16", "bf16", "q8_0"};
 
-// Writes the weights of `from`, tensor by tensor, with what lies beside them: tokenizer, chat
-// template, the tokens that begin and end a text. Gives what llama.cpp does otherwise, for people.
-// RequestError, and nothing is written, as convert_weights() (run/evaluation/convert.h), where the
-// family has no GGUF form, and where `to` is there already and isn't to be overwritten. Error where
-// a weight isn't finite in its type.
+// Writes the weights of `from`, tensor by tensor, with its tokenizer, its chat template and the
+// tokens that begin and end a text. Returns notes for people on llama.cpp's differences.
+// Throws RequestError and writes nothing under the conditions of convert_weights()
+// (run/evaluation/convert.h), if the family has no GGUF form, or if `to` exists and `overwrite` is
+// false. Throws Error if a weight isn't finite in its type.
 std::vector<std::string> export_gguf(const ArchitectureSet&, const std::string& from,
                                      const std::string& to, const std::string& type,
                                      bool overwrite);

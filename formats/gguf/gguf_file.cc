@@ -21,7 +21,7 @@ constexpr std::uint64_t kAlignment = 32;  // bytes, the format's default
 constexpr std::int64_t kBlock = 32;       // elements of q8_0 that share a scale
 constexpr std::size_t kBlockBytes = sizeof(Float16) + kBlock;
 
-// Types of values.
+// The format's numbers for types of values.
 constexpr std::uint32_t kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 template <class T>
@@ -54,8 +54,8 @@ void round(std::span<const float> values, std::byte* out, const char* type) {
   }
 }
 
-// llama.cpp's own rounding (ggml-quants.c, quantize_row_q8_0_ref): a block's largest value becomes
-// 127, halves go away from zero.
+// llama.cpp's rounding (ggml-quants.c, quantize_row_q8_0_ref): the largest absolute value of a
+// block becomes 127; halves are rounded away from zero.
 void quantize(std::span<const float> values, std::byte* out) {
   for (; !values.empty(); values = values.subspan(kBlock), out += kBlockBytes) {
     float largest = 0;
@@ -162,12 +162,12 @@ GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys,
   put(head, std::uint64_t{tensors_.size()});
   put(head, keys.count());
   head += keys.bytes();
-  std::uint64_t offset = 0;  // counted from the first tensor
+  std::uint64_t offset = 0;  // from the beginning of the data
   for (const GgufTensor& tensor : tensors_) {
     put(head, std::string_view(tensor.name));
     put(head, static_cast<std::uint32_t>(tensor.shape.size()));
     for (auto extent = tensor.shape.rbegin(); extent != tensor.shape.rend(); ++extent) {
-      put(head, static_cast<std::uint64_t>(*extent));  // the fastest first
+      put(head, static_cast<std::uint64_t>(*extent));  // the fastest-varying first
     }
     put(head, static_cast<std::uint32_t>(tensor.type));
     put(head, offset);
@@ -177,7 +177,7 @@ GgufWriter::GgufWriter(const std::string& path, const GgufKeys& keys,
   head.resize(aligned(head.size()));
   for (std::uint64_t& one : offsets_) one += head.size();
   file_.write(head);
-  // To its end, where padding may come last.
+  // Fill the file to its end, which may be padding.
   if (offset > 0) file_.write_at(head.size() + offset - 1, std::array{std::byte{0}});
 }
 

@@ -1,6 +1,8 @@
-// GGUF files, as llama.cpp reads them: keys and values, the names, shapes and places of tensors,
+// GGUF files, as llama.cpp reads them: keys and values; the names, shapes and offsets of tensors;
 // then their data. Version 3, little-endian, each tensor at a multiple of 32 bytes.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+//
+// Nothing here is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +17,13 @@
 
 namespace trident {
 
-// How elements are stored; the numbers are the format's. q8_0: 32 neighbours of a row share a
-// binary16 scale, which comes first, and have an int8 each.
+// The types of elements, with the format's numbers. q8_0: 32 consecutive elements of a row share a
+// binary16 scale, which comes first, followed by an int8 for each.
 enum class GgufType : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
 
 struct GgufTensor {
   std::string name;
-  std::vector<std::int64_t> shape;  // row-major, as everywhere else here; one or two dimensions
+  std::vector<std::int64_t> shape;  // row-major, as elsewhere in Trident; one or two dimensions
   GgufType type = GgufType::f32;
 
   std::int64_t row() const { return shape.back(); }  // elements
@@ -30,13 +32,14 @@ struct GgufTensor {
   std::uint64_t bytes() const { return row_bytes() * static_cast<std::uint64_t>(rows()); }
 };
 
-// Whether rows of so many elements can be stored so.
+// Whether rows of `row` elements can have this type.
 bool fits(GgufType type, std::int64_t row);
 
-// Rows of a tensor's type. Error where a value isn't finite in it, which names no tensor.
+// Converts rows to a tensor's type. Throws Error, which doesn't name the tensor, if a value isn't
+// finite in it.
 void to_gguf(std::span<const float> rows, GgufType type, std::span<std::byte> out);
 
-// What stands before the tensors, in the order in which it is set.
+// The keys and values before the tensors, in the order in which they are set.
 class GgufKeys {
  public:
   void set(std::string_view key, const std::string& value);
@@ -64,16 +67,17 @@ class GgufWriter {
  public:
   GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<GgufTensor> tensors);
 
-  // The next rows of tensor `index`, from the first on; their number follows from the bytes.
+  // Appends rows to tensor `index`, beginning with its first row. The number of rows follows from
+  // the number of bytes.
   void append(std::size_t index, std::span<const std::byte> rows);
-  // Error where all aren't written, or, unless it `replaces`, there is a file of that name by now.
+  // Throws Error if a tensor is incomplete, or if the file exists by now and `replaces` is false.
   void finish(bool replaces);
 
  private:
   AtomicFile file_;
   std::vector<GgufTensor> tensors_;
-  std::vector<std::uint64_t> offsets_;  // of each in the file
-  std::vector<std::uint64_t> written_;  // bytes of each
+  std::vector<std::uint64_t> offsets_;  // of each tensor in the file
+  std::vector<std::uint64_t> written_;  // bytes of each tensor
 };
 
 }  // namespace trident

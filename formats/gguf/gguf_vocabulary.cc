@@ -17,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-// What llama.cpp takes for a token of its own wherever a vocabulary has it (llama-vocab.cpp,
-// load()): texts end at these, whatever the file says,
+// Tokens that llama.cpp recognizes by name in any vocabulary (llama-vocab.cpp, load()). Texts end
+// at these, whatever the file says:
 constexpr std::string_view kEndsByName[] = {"</s>",
                                             "<EOT>",
                                             "_<EOT>",
@@ -52,7 +52,7 @@ constexpr std::string_view kEndsByName[] = {"</s>",
                                             "<REPO>",
                                             "<reponame>",
                                             "<|file_sep|>"};
-// and at these they don't.
+// Texts don't end at these:
 constexpr std::string_view kSpecialByName[] = {"<|start|>",
                                                "<|channel|>",
                                                "<|message|>",
@@ -87,7 +87,7 @@ bool among(const std::string_view (&names)[N], const std::string& name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
-// All entries of the model, in order, with those that no text becomes.
+// Lists all entries of the model, in order, including those that no text is encoded to.
 void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t entries,
                  GgufVocabulary& vocabulary) {
   for (std::int32_t id = 0; id < entries; ++id) {
@@ -110,7 +110,7 @@ void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t 
   if (strips) {
     vocabulary.notes.emplace_back(
         "llama.cpp finds added tokens inside words as well, and takes no white space beside them: "
-        "what is around some of this tokenizer's gets other ids");
+        "text around some of this tokenizer's gets other ids");
   }
   if (normalized) {
     vocabulary.notes.emplace_back(
@@ -122,15 +122,15 @@ void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t 
     const std::string& name = vocabulary.tokens[i];
     if (!among(kEndsByName, name) && !among(kSpecialByName, name)) continue;
     vocabulary.notes.push_back(
-        fmt::format("llama.cpp takes \"{}\" in texts for one token, this tokenizer doesn't", name));
+        fmt::format("llama.cpp takes \"{}\" in texts for one token; this tokenizer doesn't", name));
   }
   std::unordered_set<std::string_view> texts(vocabulary.tokens.begin(), vocabulary.tokens.end());
   if (texts.size() < vocabulary.tokens.size()) {
-    throw NotInLlamaCpp{"two entries have one text, which llama.cpp has no room for"};
+    throw NotInLlamaCpp{"two entries have the same text, which llama.cpp doesn't support"};
   }
 }
 
-// Those of `ends` and `begin` that are entries.
+// Sets `begin` and the first of `ends`, if they are entries of the vocabulary.
 void set_ends(GgufVocabulary& vocabulary, std::optional<std::int32_t> begin,
               const std::vector<std::int32_t>& ends) {
   const auto within = [&](std::int32_t id) {
@@ -142,9 +142,10 @@ void set_ends(GgufVocabulary& vocabulary, std::optional<std::int32_t> begin,
     vocabulary.end = *end;
     if (std::any_of(end + 1, ends.end(),
                     [&](std::int32_t id) { return within(id) && id != *end; })) {
-      vocabulary.notes.push_back(fmt::format(
-          "texts end at several tokens; in llama.cpp at \"{}\", and at others only by their names",
-          vocabulary.tokens[static_cast<std::size_t>(*end)]));
+      vocabulary.notes.push_back(
+          fmt::format("texts end at several tokens; in llama.cpp at \"{}\", and at others only if "
+                      "it knows their names",
+                      vocabulary.tokens[static_cast<std::size_t>(*end)]));
     }
   }
   std::string more;
@@ -158,7 +159,8 @@ void set_ends(GgufVocabulary& vocabulary, std::optional<std::int32_t> begin,
   }
   if (!more.empty()) {
     vocabulary.notes.push_back(fmt::format(
-        "llama.cpp ends texts, by its name, at {}, too; the model's don't end there", more));
+        "llama.cpp also ends texts at {}, because of its name; the model's texts don't end there",
+        more));
   }
 }
 
@@ -172,13 +174,14 @@ void add_surroundings(const Tokenizer& tokenizer, GgufVocabulary& vocabulary) {
   if (!before.empty()) vocabulary.begin = before[0];
   if (after.empty()) return;
   if (vocabulary.end && vocabulary.end != after[0]) {
-    vocabulary.notes.emplace_back("llama.cpp puts the end of text after a prompt, no other token");
+    vocabulary.notes.emplace_back(
+        "llama.cpp puts only the end of text after a prompt, not another token");
   } else {
     vocabulary.end = after[0];
   }
 }
 
-// Without one llama.cpp takes a token that is anything, and texts end there.
+// Without an end token, llama.cpp takes a fixed id as one, and texts end there.
 void choose_end(GgufVocabulary& vocabulary) {
   if (vocabulary.end) return;
   const auto unused =
@@ -218,12 +221,12 @@ void GgufVocabulary::write(GgufKeys& keys) const {
 
 GgufVocabulary gguf_bytes(std::int64_t entries, std::optional<std::int32_t> begin,
                           const std::vector<std::int32_t>& ends) {
-  // llama.cpp's tokenizer for RWKV takes the longest token that a text goes on with; its tokens are
-  // written as Python writes bytes.
+  // llama.cpp's tokenizer for RWKV takes the longest token that is a prefix of the remaining text.
+  // Tokens are written as Python writes bytes.
   GgufVocabulary vocabulary;
   vocabulary.model = "rwkv";
   for (std::int64_t id = 0; id < entries; ++id) {
-    // What no text goes on with: 0xff is in no UTF-8.
+    // Entries from 256 on must match no text: 0xff occurs in no UTF-8.
     vocabulary.tokens.push_back(id < 256 ? fmt::format("\\x{:02x}", id)
                                          : fmt::format("\\xff\\xff{}", id));
     vocabulary.kinds.push_back(
@@ -238,7 +241,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
                                std::optional<std::int32_t> begin,
                                const std::vector<std::int32_t>& ends) {
   if (tokenizer.vocab_size() > entries) {
-    throw RequestError(fmt::format("{}: has ids up to {}, the model {} entries", name,
+    throw RequestError(fmt::format("{}: has ids up to {}, the model has {} entries", name,
                                    tokenizer.vocab_size() - 1, entries));
   }
   const json document = parse_json(text, name);
@@ -246,8 +249,8 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
   try {
     const json& model = part_at(document, "model");
     if (!model.contains("merges")) {
-      throw NotInLlamaCpp{fmt::format("/model: {} is not among llama.cpp's that are written here",
-                                      word_at(model, "type"))};
+      throw NotInLlamaCpp{
+          fmt::format("/model: {} models can't be exported to GGUF", word_at(model, "type"))};
     }
     list_tokens(document, tokenizer, entries, vocabulary);
     set_ends(vocabulary, begin, ends);
@@ -261,7 +264,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
     }
     if (const std::string unknown = word_at(model, "unk_token"); !unknown.empty()) {
       vocabulary.unknown = tokenizer.id_of(unknown);
-      // Where it is no word as well, at which llama.cpp would cut texts.
+      // Only if it isn't an ordinary word, at which llama.cpp would split texts.
       if (vocabulary.unknown && tokenizer.is_special(*vocabulary.unknown)) {
         vocabulary.kinds[static_cast<std::size_t>(*vocabulary.unknown)] =
             static_cast<std::int32_t>(GgufToken::unknown);
@@ -272,7 +275,8 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
     return vocabulary;
   } catch (const NotInLlamaCpp& problem) {
     vocabulary = {};
-    vocabulary.notes.push_back(fmt::format("{}: {}; the file takes ids alone", name, problem.what));
+    vocabulary.notes.push_back(
+        fmt::format("{}: {}; the GGUF file takes ids only", name, problem.what));
     return vocabulary;
   }
 }

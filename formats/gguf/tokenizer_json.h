@@ -1,5 +1,5 @@
-// A tokenizer.json that has been checked (datasets/tokenizer/tokenizer.h), read once more for what
-// llama.cpp needs of it.
+// Reads from a tokenizer.json the parts that llama.cpp needs. The file must have been checked
+// before (datasets/tokenizer/tokenizer.h). These functions are pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,25 +11,26 @@
 
 namespace trident {
 
-// What keeps a tokenizer from being one of llama.cpp's.
+// Thrown if llama.cpp has no equivalent of a tokenizer; `what` is the reason.
 struct NotInLlamaCpp {
   std::string what;
 };
 
-// Of a key that may be missing or null.
+// The value of a key that may be missing or null. The second and third return `otherwise` and "" if
+// it has another type.
 const nlohmann::json& part_at(const nlohmann::json& object, const char* key);
 bool flag_at(const nlohmann::json& object, const char* key, bool otherwise);
 std::string word_at(const nlohmann::json& object, const char* key);
-// The steps of a normalizer, pre-tokenizer or decoder: none, one, or those of a Sequence, whose key
-// is `list`.
+// The steps of a normalizer, pre-tokenizer or decoder: none, one, or the steps of a Sequence, whose
+// key is `list`.
 std::vector<nlohmann::json> steps_of(const nlohmann::json& part, const char* list);
-// The pairs of a BPE model, from the first on; of equal ones the last, which is the one that
-// counts.
+// The pairs of a BPE model, in order. Of equal pairs only the last remains, because it is the
+// effective one.
 using Merges = std::vector<std::pair<std::string, std::string>>;
 Merges merges_of(const nlohmann::json& model);
 
-// Sets the model, its merges or scores and all else that follows from these of a BPE whose tokens
-// and kinds are listed. Throw NotInLlamaCpp.
+// Complete the vocabulary of a BPE whose tokens and types are listed: set its model, its merges or
+// scores, and everything that follows from these. Throw NotInLlamaCpp.
 void add_byte_level(const nlohmann::json& document, const Tokenizer&, GgufVocabulary&);
 void add_sentence_piece(const nlohmann::json& document, const Tokenizer&, GgufVocabulary&);
 

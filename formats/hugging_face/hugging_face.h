@@ -1,5 +1,8 @@
-// Weights from and to Hugging Face directories (config.json, model.safetensors or shards), in any
-// layout, piece by piece: no rank ever holds more than one whole tensor.
+// Loads weights from Hugging Face directories and saves them there (config.json, model.safetensors
+// or shards), in any layout and shard by shard: no rank ever holds more than one full tensor.
+//
+// load_hugging_face() is called on every rank but isn't collective. The save functions are
+// collective over the world.
 #pragma once
 
 #include <atomic>
@@ -14,30 +17,31 @@
 
 namespace trident {
 
-// RequestError unless `directory` is there, its config.json asks for what the model of `config`
-// computes (models/hugging_face_config.h) and its files hold that model's tensors and no others
-// (formats/hugging_face/hugging_face_check.h). checkpoint.key_mapping and grow_vocabulary count.
-// Gives the entries of its vocabulary where that has grown since; 0 where it hasn't.
+// Throws RequestError unless `directory` exists, its config.json describes the computation of
+// `config`'s model (models/hugging_face_config.h) and its files hold exactly that model's tensors
+// (formats/hugging_face/hugging_face_check.h). Applies checkpoint.key_mapping and grow_vocabulary.
+// Returns the size of the directory's vocabulary if the model's is larger, otherwise 0.
 std::int64_t check_hugging_face(const std::string& directory, const Config& config,
                                 const Architecture&);
 
-// Sets this rank's slices of every parameter, master weights included, but for rows of a vocabulary
-// that has grown since. Every rank reads what it needs. RequestError where a tensor is missing or
-// of another shape. Gives up, with weights that are of no use, where `stop` (may be null) is set.
+// Sets this rank's slices of every parameter, master weights included, except rows that the
+// directory's smaller vocabulary lacks. Every rank reads the data that it needs. Throws
+// RequestError if a tensor is missing or has another shape. If `stop` (may be null) becomes true,
+// it returns early and the weights are unusable.
 void load_hugging_face(RankModel&, const std::string& directory,
                        const std::atomic<bool>* stop = nullptr);
 
-// World rank 0 writes; every rank takes part, and waits for the disk, in `files`, a patient group
-// of the world, however long it takes. The directory is made where it isn't there. Weights have the
-// compute dtype. A tokenizer.json that the config names goes along, and so do the extras of the
-// directory that the weights came from. The directory changes when all is written, from one whole
-// set to the other (formats/hugging_face/weights_folder.h).
+// Collective over the world. World rank 0 writes. The ranks wait for its disk in `files`, a group
+// of the world without time-out. Creates the directory if it is missing. Weights have the compute
+// dtype. The directory also gets `extras`: those of the directory that the weights came from, and a
+// tokenizer.json that the config names. Its contents are replaced as a set once all files are
+// written (formats/hugging_face/weights_folder.h).
 void save_hugging_face(RankModel&, const ProcessGroup& files, const std::string& directory,
                        const HuggingFaceExtras& = {});
 
-// The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;
-// needs Stepper::keep_gradients. Every rank takes part, as above. What kept rank 0 from
-// writing it, "" where nothing did.
+// Saves the gradients of the last step as one safetensors file of fp32 tensors with Hugging Face
+// names. Requires Stepper::keep_gradients. Collective, as above. Returns on rank 0 why the file
+// couldn't be written, "" otherwise.
 std::string save_gradients(const Stepper&, const ProcessGroup& files, const std::string& path);
 
 }  // namespace trident

@@ -21,9 +21,10 @@ namespace trident {
 namespace {
 
 constexpr std::size_t kMaxProblems = 8;
-constexpr std::uint64_t kMaxModelConfig = 4 << 20;  // bytes; parsed, a list takes ten times as many
+constexpr std::uint64_t kMaxModelConfig = 4 << 20;  // bytes; a parsed list takes ten times more
 
-// Directories of a bare model (without its language-model class) lack the first part of the name.
+// The name of a tensor in the directory of a bare model (without its language-model class), which
+// lacks the first part of the name.
 std::string bare_name(const std::string& name) {
   const std::size_t dot = name.find('.');
   // "lm_head.weight" has no such part.
@@ -35,7 +36,7 @@ const SafetensorsEntry* find(const SafetensorsSet& set, const std::string& name)
   return entry != nullptr ? entry : set.find(bare_name(name));
 }
 
-// A tied model's file may hold the table under the head's name, too.
+// Compares two tensors. A tied model's file may also hold the embedding under the head's name.
 void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b) {
   const SafetensorsEntry& first = set.at(a);
   const SafetensorsEntry& second = set.at(b);
@@ -69,7 +70,7 @@ class TensorCheck {
     const auto ends = build_chunks(architecture_, shape_, {}, {0}, {0});
     for (const auto& parameter : unique_parameters(ends)) take(*parameter);
     take_buffers(0);
-    // One layer after the other: a config of a few bytes can ask for any number of them.
+    // Build one layer at a time: a config of a few bytes can ask for any number of layers.
     for (std::int64_t i = 0; i < shape_.layers; ++i) {
       const auto layer = architecture_.layer({}, shape_, static_cast<int>(i));
       for (const auto& parameter : layer->parameters()) take(*parameter);
@@ -80,8 +81,8 @@ class TensorCheck {
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
       problem(
-          fmt::format("{}: tensor {} belongs to nothing in this model, which would compute "
-                      "without it",
+          fmt::format("{}: tensor {} belongs to no parameter of this model, which would "
+                      "ignore it",
                       set_.file_of(entry->name), printable(entry->name)));
     }
     finish();
@@ -146,7 +147,7 @@ class TensorCheck {
 
 }  // namespace
 
-std::string model_keys(const FamilyFiles& family, const std::string& directory) {
+std::string model_keys(const FamilyFormats& family, const std::string& directory) {
   const std::string text = read_model_config(directory);
   try {
     return family.model_config(text);
@@ -162,8 +163,8 @@ std::string read_model_config(const std::string& directory) {
     if (const std::string rest = unfinished_save(directory); !rest.empty()) {
       const auto old = left_of_old_set(directory);
       throw RequestError(fmt::format(
-          "{}: there is no such file: a save ended while it moved its files here; {}move the rest "
-          "of them from {} as well, config.json last",
+          "{}: there is no such file: a save was interrupted while it moved its files here; {}move "
+          "the rest of them from {} as well, config.json last",
           path, old.empty() ? "" : fmt::format("remove {} here, ", fmt::join(old, ", ")), rest));
     }
     throw RequestError(
@@ -223,12 +224,12 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
   std::int64_t grown = 0;
   for (const auto& [key, value] : theirs.items()) {
     const nlohmann::json& own = ours.at(key);
-    if (key == "pad_token_id") continue;  // of training, not of the weights
+    if (key == "pad_token_id") continue;  // belongs to training, not to the weights
     if (config.checkpoint.grow_vocabulary && key == "vocab_size" && value < own) {
       grown = value.get<std::int64_t>();
       continue;
     }
-    // Kernels take numbers that aren't sizes as fp32.
+    // Kernels use fractions as fp32.
     const bool same = value.is_number_float() || own.is_number_float()
                           ? value.get<float>() == own.get<float>()
                           : value == own;

@@ -23,11 +23,11 @@ constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;         // bytes
 constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;  // of a tokenizer's file
 
 bool there(const std::string& path) {
-  std::error_code unreadable;  // then opening it names the reason
+  std::error_code unreadable;  // if set, opening the file reports the reason
   return std::filesystem::exists(path, unreadable) || unreadable;
 }
 
-void take_config(const std::string& text, const std::string& directory, const FamilyFiles& family,
+void take_config(const std::string& text, const std::string& directory, const FamilyFormats& family,
                  bool conversion, HuggingFaceExtras& extras) {
   try {
     extras.config = family.kept_config(text, conversion);
@@ -54,7 +54,7 @@ void HuggingFaceExtras::set_end_of_text(std::int32_t id) {
 }
 
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
-                            const std::string& path, const FamilyFiles& family) {
+                            const std::string& path, const FamilyFormats& family) {
   HuggingFaceExtras extras;
   const auto config = files.find("config.json");
   if (config == files.end()) throw RequestError(path + "/config.json: there is no such file");
@@ -64,7 +64,7 @@ HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
   return extras;
 }
 
-HuggingFaceExtras read_extras(const std::string& directory, const FamilyFiles& family,
+HuggingFaceExtras read_extras(const std::string& directory, const FamilyFormats& family,
                               bool conversion) {
   HuggingFaceExtras extras;
   take_config(read_model_config(directory), directory, family, conversion, extras);
@@ -80,7 +80,7 @@ HuggingFaceExtras read_extras(const std::string& directory, const FamilyFiles& f
   return extras;
 }
 
-std::string note_of_unread_keys(const std::string& directory, const FamilyFiles& family) {
+std::string note_of_unread_keys(const std::string& directory, const FamilyFormats& family) {
   constexpr std::size_t kMost = 12;
   std::vector<std::string> names;
   for (const std::string& key : family.unread_keys(read_model_config(directory))) {
@@ -90,7 +90,7 @@ std::string note_of_unread_keys(const std::string& directory, const FamilyFiles&
   const std::size_t more = names.size() - std::min(names.size(), kMost);
   names.resize(names.size() - more);
   return fmt::format(
-      "{}/config.json: transformers doesn't know {}{}: passed over, and kept where "
+      "{}/config.json: transformers doesn't know {}{}: ignored, and kept where "
       "the weights are saved",
       directory, fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }

@@ -1,41 +1,46 @@
-// What lies in a Hugging Face directory beside the weights and the sizes of the model: ids of
-// special tokens, settings of generation, a tokenizer's files. It goes wherever the weights go.
+// The contents of a Hugging Face directory other than the weights and the sizes of the model: ids
+// of special tokens, settings of generation, a tokenizer's files. They are copied wherever the
+// weights are saved.
+//
+// Any thread may call these functions; they are not collective.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 
-#include "models/family_files.h"
+#include "models/family_formats.h"
 
 namespace trident {
 
 struct HuggingFaceExtras {
   std::string config = "{}";                 // keys of config.json, as JSON
   std::map<std::string, std::string> files;  // contents by name
-  std::string run_id;                        // of the run that saves; "" where it is none
+  std::string run_id;                        // of the run that saves; "" if no run does
 
-  // eos_token_id of config.json, where it has none.
+  // Sets eos_token_id of config.json if it has none.
   void set_end_of_text(std::int32_t id);
 };
 
-// Of a directory whose config.json the architecture reads. A `conversion` writes the same model
-// again and keeps all there is; training on keeps the ids of tokens and generation_config.json, as
-// the rest follows from the run's config. RequestError for a file that can't be read.
-HuggingFaceExtras read_extras(const std::string& directory, const FamilyFiles&, bool conversion);
+// Reads the extras of a directory whose config.json is of this family. A `conversion` writes the
+// same model again and keeps all extras. Training keeps the ids of tokens and
+// generation_config.json; the other extras then follow from the run's config. Throws RequestError
+// if a file can't be read.
+HuggingFaceExtras read_extras(const std::string& directory, const FamilyFormats&, bool conversion);
 
-// The same, for training on, of the contents of such files by name. `path` is for people.
+// The same for training, from the contents of such files by name. `path` is used in messages.
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
-                            const std::string& path, const FamilyFiles&);
+                            const std::string& path, const FamilyFormats&);
 
-// A line for people that names the keys of the directory's config.json that transformers doesn't
-// know: they change nothing and go along. "" where there are none.
-std::string note_of_unread_keys(const std::string& directory, const FamilyFiles&);
+// A note for people that names the keys of the directory's config.json that transformers doesn't
+// know. They have no effect and are kept. "" if there are none.
+std::string note_of_unread_keys(const std::string& directory, const FamilyFormats&);
 
-// The text of a tokenizer.json, for HuggingFaceExtras::files. RequestError if it can't be read.
+// The text of a tokenizer.json, for HuggingFaceExtras::files. Throws RequestError if it can't be
+// read.
 std::string read_tokenizer(const std::string& path);
 
-// `config`, a config.json's text, with the extras' keys.
+// `config`, the text of a config.json, with the extras' keys set.
 std::string with_extras(const std::string& config, const HuggingFaceExtras&);
 
 }  // namespace trident

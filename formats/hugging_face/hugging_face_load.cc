@@ -13,8 +13,8 @@
 namespace trident {
 namespace {
 
-// This rank's part of a parameter, from its first element on; padding stays 0. `grown`: of the rows
-// that are there alone.
+// This rank's part of a parameter, from its first element on; padding stays 0. `grown`: it ends
+// with the last row that the file has.
 std::vector<float> read_part(const SafetensorsSet& set,
                              const std::vector<HuggingFaceTensor>& tensors,
                              const Placement& placement, bool grown) {

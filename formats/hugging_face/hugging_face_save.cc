@@ -19,9 +19,9 @@
 namespace trident {
 namespace {
 
-// Brings what every rank has in `list` to world rank 0, which gives it to `write(Portion)`, some at
-// a time. Ranks meet in `files`, a patient group, before each turn: nobody waits for a file where
-// the time is limited.
+// Sends the portions of all ranks to world rank 0, which passes them to `write(Portion)`. It works
+// in turns of one portion per rank. Before each turn the ranks meet at a barrier in `files`, a
+// group without time-out, so that no rank waits for rank 0's disk in a group with one.
 template <class Write>
 void gather(Context& context, const ProcessGroup& world, const ProcessGroup& files,
             PortionList& list, const Write& write) {
@@ -73,7 +73,7 @@ void gather(Context& context, const ProcessGroup& world, const ProcessGroup& fil
   }
 }
 
-// What this rank has to give of a state of all weights.
+// The portions of a state of all weights that this rank sends.
 PortionList portions(RankModel& model, StateKind kind, const std::vector<WholeWeight>& whole,
                      const SafetensorsSetLayout& layout, PortionList::Convert convert = {}) {
   State state;
@@ -92,7 +92,7 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
                        const HuggingFaceExtras& extras) {
   const std::vector<WholeWeight> whole = whole_weights(model);
   std::map<std::string, std::string> metadata;
-  if (model.stash() != nullptr) {  // all stages have had as many updates
+  if (model.stash() != nullptr) {  // all stages have had the same number of updates
     metadata["weight_version"] = std::to_string(model.stash()->live());
   }
   const SafetensorsSetLayout layout =
@@ -101,7 +101,7 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
   std::unique_ptr<SafetensorsSetWriter> writer;
   if (model.topology().world.rank() == 0) {
     folder = std::make_unique<NewWeights>(directory);
-    // Before the weights: what is small and fails has cost nothing.
+    // They precede the weights: a small file that fails costs no time.
     for (const auto& [name, contents] : extras.files) {
       write_file_atomic(folder->path() + "/" + name, contents);
     }
@@ -130,11 +130,11 @@ std::string save_gradients(const Stepper& stepper, const ProcessGroup& files,
   RankModel& model = stepper.model();
   Context& context = model.context();
   const std::vector<WholeWeight> whole = whole_weights(model);
-  // One file, whatever it is called.
+  // A single file, whatever its name.
   const SafetensorsSetLayout layout =
       lay_out_set(declarations(whole, DType::f32), UINT64_MAX, {}, path);
   std::unique_ptr<SafetensorsWriter> writer;
-  // The others go on sending, whatever becomes of the file.
+  // If the file fails, the other ranks continue to send.
   std::string failure;
   const auto attempt = [&](const auto& action) {
     if (!failure.empty()) return;

@@ -13,7 +13,8 @@
 namespace trident {
 namespace {
 
-// Characters that have to be the same; a name without a pattern has more than any that is about it.
+// The number of characters that must match. A name without a pattern counts more than any pattern
+// that matches it.
 std::size_t text_of(const std::string& from) {
   return from.find('*') != std::string::npos ? from.size() - 1 : from.size() + 1;
 }
@@ -54,7 +55,7 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
   std::set<std::string> used;
   for (const std::string& name : names) {
     std::string& renamed = result[name] = name;
-    std::string best, equal;  // entries; `equal`: another one of as much text
+    std::string best, equal;  // entries; `equal`: another entry with the same amount of text
     for (const auto& [from, to] : mapping) {
       const auto other = mapped_name(name, from, to);
       if (!other || (!best.empty() && text_of(from) < text_of(best))) continue;
@@ -64,7 +65,7 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
     }
     if (!best.empty()) used.insert(best);
     if (!equal.empty()) {
-      problems.push_back(fmt::format("{}: \"{}\" is as well about \"{}\"", place_of(best),
+      problems.push_back(fmt::format("{}: \"{}\" matches \"{}\" equally well", place_of(best),
                                      printable(equal), printable(name)));
     }
     const auto [at, is_new] = taken.emplace(renamed, name);
@@ -78,7 +79,8 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
   for (const auto& [from, to] : mapping) {
     if (used.contains(from)) continue;
     problems.push_back(
-        fmt::format("{}: there is no such tensor that no other entry is about", place_of(from)));
+        fmt::format("{}: it applies to no tensor: none matches, or other entries match better",
+                    place_of(from)));
   }
   if (!problems.empty()) throw RequestError(problems);
   return result;

@@ -1,5 +1,6 @@
-// Other names for tensors that are loaded (checkpoint.key_mapping), as transformers' key_mapping
-// gives them, but with one kind of pattern: "*" stands for the same text in both names.
+// Renames tensors that are loaded (checkpoint.key_mapping). It corresponds to transformers'
+// key_mapping but has a single kind of pattern: "*" stands for the same text in both names. These
+// functions are pure.
 #pragma once
 
 #include <map>
@@ -9,13 +10,13 @@
 
 namespace trident {
 
-// `to` where `name` is `from`, the text of its "*" put in; nothing where it isn't.
+// If `name` matches `from`, returns `to` with the text of its "*" inserted; otherwise nullopt.
 std::optional<std::string> mapped_name(const std::string& name, const std::string& from,
                                        const std::string& to);
 
-// The new name of each of `names`, its own where no entry of `mapping` is about it; of several the
-// one with the most text. RequestErrors, with the entries' places in a config, where one is
-// about none of them, and where two tensors would have one name.
+// The new name of each of `names`; names that match no entry of `mapping` stay. If several entries
+// match, the one with the most text applies. Throws RequestErrors, with the entries' places in a
+// config, if an entry applies to no name or if two tensors would get the same name.
 std::map<std::string, std::string> mapped_names(const std::vector<std::string>& names,
                                                 const std::map<std::string, std::string>& mapping);
 

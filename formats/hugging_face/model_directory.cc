@@ -27,9 +27,9 @@ json parsed_config(const std::string& directory) {
   return config;
 }
 
-// One of precision.dtype's names; "" where config.json says nothing.
+// A value of precision.dtype; "" if config.json has none.
 std::string precision_of(const json& hugging_face, const std::string& path) {
-  for (const char* key : {"dtype", "torch_dtype"}) {  // transformers 5's name, and 4's
+  for (const char* key : {"dtype", "torch_dtype"}) {  // the names in transformers 5 and 4
     if (!hugging_face.contains(key) || hugging_face[key].is_null()) continue;
     const json& name = hugging_face[key];
     if (name == "bfloat16") return "bf16";
@@ -41,7 +41,7 @@ std::string precision_of(const json& hugging_face, const std::string& path) {
   return "";
 }
 
-// The run that a folder's file names; "" where there is none, or it doesn't say.
+// The run id in a folder's .trident-run; "" if there is none.
 std::string run_named_in(const fs::path& folder) {
   try {
     const json owner = json_or_null(read_file((folder / ".trident-run").string(), 1 << 20));
@@ -51,9 +51,10 @@ std::string run_named_in(const fs::path& folder) {
   }
 }
 
-// Where the weights of the run lie whose logs are in `path`, by what its config says of both. A
-// folder that was moved or copied has them where they lay beside its logs: where the config says
-// there may be another run by now. "" where that can't be told.
+// The folder of the weights of the run whose logs are in `path`. `saved` and `logs` are
+// checkpoint.save and logging.dir of its config. If the folder of logs was moved or copied, the
+// weights lie at the same relative path from it; the path in the config may belong to another run
+// by now. Returns "" if the folder can't be determined.
 std::string place_of_weights(const std::string& path, const std::string& saved,
                              const std::string& logs) {
   std::error_code none;
@@ -69,7 +70,7 @@ std::string place_of_weights(const std::string& path, const std::string& saved,
   for (const std::string& place : places) {
     if (fs::is_directory(place, none) && !run.empty() && run_named_in(place) == run) return place;
   }
-  // Where files don't say: who has no other's name.
+  // Without run ids, take the likeliest folder that has no other run's id.
   const std::string& likely = places.front();
   const bool unnamed = run.empty() || run_named_in(likely).empty();
   return unnamed && (here || likely != saved) && fs::is_directory(likely, none) ? likely : "";
@@ -80,7 +81,7 @@ std::string place_of_weights(const std::string& path, const std::string& saved,
 std::string weights_directory(const std::string& path) {
   if (path.empty()) throw RequestError("\"\" names no directory of weights");
   const json config = parsed_config(path);
-  // A run's config has sections; of those Hugging Face has none.
+  // A run's config has sections; Hugging Face's has none of this name.
   if (!config.contains("training") || !config.contains("checkpoint")) return path;
   const std::string place = path + "/config.json: /checkpoint/save: ";
   const json& checkpoint = config["checkpoint"];
@@ -94,11 +95,11 @@ std::string weights_directory(const std::string& path) {
       place_of_weights(path, saved, tells ? config[dir].get<std::string>() : path);
   if (!found.empty()) return found;
   std::error_code none;
-  throw RequestError(
-      fmt::format("{}\"{}\" {} here (from where the run was started it is where its weights go); "
-                  "name that of the weights",
-                  place, printable(saved),
-                  fs::is_directory(saved, none) ? "holds none of this run" : "is no directory"));
+  throw RequestError(fmt::format(
+      "{}\"{}\" {} here (the run saved its weights there, seen from where it was started); "
+      "name the directory of the weights",
+      place, printable(saved),
+      fs::is_directory(saved, none) ? "holds none of this run" : "is no directory"));
 }
 
 namespace {
@@ -107,7 +108,7 @@ const Architecture& architecture_of(const ArchitectureSet& architectures, const 
                                     const std::string& path) {
   const auto type = hugging_face.find("model_type");
   if (type == hugging_face.end() || !type->is_string()) {
-    throw RequestError(path + ": /model_type: is missing; this is no model's config");
+    throw RequestError(path + ": /model_type: is missing; this is not the config of a model");
   }
   const auto found = architectures.find(type->get<std::string>());
   if (found == architectures.end()) {
@@ -135,7 +136,7 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   const json request{
       {"model", model},
       {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
-      // Nothing is read: the vocabulary matters.
+      // No data is read; only the size of the vocabulary matters.
       {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
       {"training", {{"train_iters", 1}}}};
   Registry registry = built_in_registry();

@@ -1,4 +1,5 @@
-// Directories of weights as commands take them: a Hugging Face directory, or a run's.
+// The directories of weights that commands accept: a Hugging Face directory, or the directory of a
+// run. These functions read files; any thread may call them.
 #pragma once
 
 #include <string>
@@ -8,19 +9,19 @@
 
 namespace trident {
 
-// `path`, or where it is the directory of a run, that of the weights which the run saved
-// (checkpoint.save in its config.json). RequestError where that isn't there.
+// Returns `path`. If it is the directory of a run, returns the directory of the weights that the
+// run saved (checkpoint.save in its config.json). Throws RequestError if that can't be found.
 std::string weights_directory(const std::string& path);
 
-// The "model" section of a config for the weights in a Hugging Face directory, as JSON text.
-// RequestError unless its config.json asks for a model that this program computes.
+// The "model" section of a config for the weights in a Hugging Face directory, as JSON text. Throws
+// RequestError unless this program supports the model of its config.json.
 std::string model_section(const ArchitectureSet&, const std::string& directory);
 
-// The config of a single-rank run of the model in `directory`, for generate, export and import.
-// Its precision is that of config.json where this has one; where not, or where it has to be
-// `exact`, the one that holds every tensor as it is (RequestError for F64). RequestError unless
-// config.json asks for a model that this program computes and the headers of the weights' files
-// fit it; what is then allocated for the model is in proportion to those files.
+// The config of a single-rank run of the model in `directory`, for generate, export and import. Its
+// precision is that of config.json. If config.json has none, or if `exact` is set, it is the one
+// that holds every tensor exactly (RequestError for F64). Throws RequestError unless this program
+// supports the model and the headers of the weights' files fit it. So memory that is allocated for
+// the model is in proportion to these files.
 Config config_of_directory(const ArchitectureSet&, const std::string& directory,
                            bool exact = false);
 

@@ -7,8 +7,8 @@
 namespace trident {
 namespace {
 
-// The columns of rows that lie `stride` elements apart, one after the other. By tiles, each turned
-// in memory of its own: lines that lie a power of two apart throw each other out of the cache.
+// Writes the columns of rows that lie `stride` elements apart, one after the other. It transposes
+// tiles in a small buffer: lines that lie a power of two apart evict each other from the cache.
 void transpose(std::span<const std::byte> in, std::int64_t rows, std::int64_t columns,
                std::int64_t stride, std::size_t element, ByteBuffer& out) {
   const auto move = [=]<class Bits>(Bits, const std::byte* from, std::byte* to) {
@@ -38,7 +38,7 @@ void transpose(std::span<const std::byte> in, std::int64_t rows, std::int64_t co
 }  // namespace
 
 void PortionList::add(const StateTensor& state, const LocalSlice& slice, const FilePlace& place) {
-  // Lines of the file stay whole where they can: rows, or columns where it has them as rows.
+  // Keep lines of the file together if possible: rows, or columns if the file stores it transposed.
   const bool turned = place.transposed;
   const std::int64_t lines = turned ? slice.slice.columns : slice.slice.rows;
   const std::int64_t length = turned ? slice.slice.rows : slice.slice.columns;
@@ -65,7 +65,7 @@ std::int64_t PortionList::next_bytes() const {
 std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t element) {
   const TensorSlice& slice = part.held.slice;
   const FilePlace& place = part.place;
-  // Lines of the file: rows, or columns where it has the transposed tensor.
+  // Lines of the file: rows, or columns if the file stores it transposed.
   const bool turned = place.transposed;
   const std::int64_t lines = turned ? slice.columns : slice.rows;
   const std::int64_t length = turned ? slice.rows : slice.columns;
@@ -113,7 +113,7 @@ std::optional<Portion> PortionList::next(Context& context, ByteBuffer memory) {
 }
 
 void PortionList::each(Context& context, const PortionSink& sink) {
-  ByteBuffer memory;  // that the next one uses again
+  ByteBuffer memory;  // reused by the next portion
   while (next_ < parts_.size()) {
     const Part& part = parts_[next_++];
     if (convert_ || part.lies_apart() || part.place.transposed) {

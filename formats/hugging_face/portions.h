@@ -1,5 +1,7 @@
-// A rank's part of whole tensors on its way to files: which of its elements go to which place of
-// which file, and their bytes, a bounded number at a time.
+// A rank's part of full tensors on its way to files: the position in a file for each of its
+// elements, and their bytes, a bounded number at a time.
+//
+// Each rank has its own list and uses it from one thread at a time. Not collective.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +19,22 @@
 
 namespace trident {
 
-// Bytes for files.
+// A range of bytes for a file.
 struct FileWrite {
   std::size_t file = 0;  // as in FilePlace
   std::uint64_t offset = 0;
-  std::size_t begin = 0, count = 0;  // of the bytes
+  std::size_t begin = 0, count = 0;  // of the portion's bytes
 };
 struct Portion {
   ByteBuffer bytes;
   std::vector<FileWrite> writes;
 };
-// They may lie in a tensor.
+// `bytes` may point into a tensor.
 using PortionSink =
     std::function<void(std::span<const std::byte> bytes, std::span<const FileWrite>)>;
 
-// Where the elements of a whole tensor lie in a file: (row, column) of it `pitch` elements times
-// (row - this row) behind `offset`, plus column - this column; transposed the other way round.
+// The position of a full tensor in a file: its element (r, c) lies (r - row) * pitch + (c - column)
+// elements after `offset`; if transposed, (c - column) * pitch + (r - row).
 struct FilePlace {
   std::size_t file = 0;
   std::uint64_t offset = 0;  // bytes
@@ -42,30 +44,30 @@ struct FilePlace {
 
 class PortionList {
  public:
-  // Bytes of tensors that a portion has at most, unless a row has more.
+  // The most bytes of tensors in a portion, unless a single row has more.
   static constexpr std::size_t most_bytes = std::size_t{16} << 20;
-  // What goes to the file of a stretch of a tensor.
+  // Converts a contiguous range of a tensor to the values that its file gets.
   using Convert = std::function<Tensor(const Tensor&)>;
 
   explicit PortionList(Convert convert = {}) : convert_(std::move(convert)) {}
 
-  // A box that lies in `state.tensor`, as state.placement.slices() gives it for all or some of its
-  // elements.
+  // Adds a slice that lies in `state.tensor`, as state.placement.slices() returns it, or a part of
+  // such a slice.
   void add(const StateTensor& state, const LocalSlice& slice, const FilePlace& place);
 
-  // The next portion, copied from the tensors as they are now; nothing after the last. `memory` is
-  // used for its bytes, where it is enough.
+  // Copies the next portion from the tensors' present values; nullopt after the last one. It uses
+  // `memory` for the bytes if it is large enough.
   std::optional<Portion> next(Context&, ByteBuffer memory = {});
-  // Gives all that are left to `sink`, without a copy where that can be.
+  // Passes all remaining portions to `sink`, without a copy where possible.
   void each(Context&, const PortionSink& sink);
-  // The bytes of the next one before a conversion, 0 after the last.
+  // The bytes of the next portion before conversion; 0 after the last one.
   std::int64_t next_bytes() const;
   void rewind() { next_ = 0; }
 
  private:
   struct Part {  // a portion
     Tensor tensor;
-    LocalSlice held;  // `local` counted in `tensor`
+    LocalSlice held;  // `local` counts from the beginning of `tensor`
     FilePlace place;
 
     std::int64_t span() const { return (held.slice.rows - 1) * held.stride + held.slice.columns; }

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // bytes, the format's own limit
 constexpr std::uint64_t kMaxIndex = 8 << 20;       // bytes of model.safetensors.index.json
-constexpr std::size_t kMaxDimensions = 64;         // as numpy has
+constexpr std::size_t kMaxDimensions = 64;         // as in numpy
 
 struct TypeRow {
   std::string_view name;
@@ -44,9 +44,10 @@ const TypeRow* find_type(std::string_view name) {
   return row == std::end(kTypes) ? nullptr : row;
 }
 
-// What the header holds is {"tensor": {"dtype": s, "shape": [n…], "data_offsets": [a, b]}, …,
-// "__metadata__": {s: s}}: three levels, walked as events, so that a hostile header costs no more
-// memory than its own entries. Returning false stops the parser; `problem` then says why.
+// Parses the header, {"tensor": {"dtype": s, "shape": [n…], "data_offsets": [a, b]}, …,
+// "__metadata__": {s: s}}. It has three levels and is handled as events, so that a hostile header
+// takes no more memory than its own entries. A handler that returns false stops the parser;
+// `problem` then has the reason.
 class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
  public:
   std::vector<SafetensorsEntry> entries;
@@ -171,7 +172,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> names_;
 };
 
-// Bytes of a tensor by dtype and shape; empty if they overflow or don't fill whole bytes.
+// The bytes of a tensor; nullopt if they overflow or aren't a multiple of 8 bits.
 std::optional<std::uint64_t> byte_count(std::span<const std::int64_t> shape, unsigned bits) {
   std::uint64_t count = bits;
   bool empty = false;
@@ -206,7 +207,7 @@ void check_entry(const std::string& path, SafetensorsEntry& entry, std::uint64_t
   }
 }
 
-// Of a file beside the index: not empty, no path, no control characters.
+// Whether it names a file in the index's directory: not empty, no path, no control characters.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          printable(name, name.size()) == name;
@@ -312,7 +313,7 @@ SafetensorsSet::SafetensorsSet(const std::string& directory) : directory_(direct
   const auto root = std::filesystem::path(directory);
   const auto single = root / "model.safetensors";
   const auto index = root / "model.safetensors.index.json";
-  std::error_code unreadable;  // then the file is opened, and that error names the reason
+  std::error_code unreadable;  // if set, opening the file reports the reason
   if (std::filesystem::exists(single, unreadable) || unreadable) {
     files_.push_back(std::make_unique<SafetensorsFile>(single.string()));
     for (const auto& entry : files_[0]->tensors()) {
@@ -331,7 +332,7 @@ SafetensorsSet::SafetensorsSet(const std::string& directory) : directory_(direct
   }
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [name, shard] : document["weight_map"].items()) {
-    // A name that leaves the directory has no business in an index.
+    // An index must not name files outside its directory.
     const bool plain = shard.is_string() && is_file_name(shard.get_ref<const std::string&>());
     if (!plain) {
       throw RequestError(fmt::format("{}: /weight_map/{}: needs the name of a file beside it",

@@ -2,9 +2,9 @@
 // begin with '{', then the data, little-endian and row-major. Offsets are relative to the data and
 // tile it: no holes, no overlaps. https://github.com/huggingface/safetensors#format
 //
-// Neither side ever holds more than the caller's buffer: tensors, or ranges of their rows (the
-// first dimension), are read and written one by one. A file that breaks a rule is a RequestError
-// that names the file, the tensor and the rule; a write that fails is an Error.
+// Reader and writer never hold more than the caller's buffer: they handle tensors, or ranges of
+// their rows (the first dimension), one by one. A file that violates the format is a RequestError
+// that names the file, the tensor and the rule. A failed write is an Error.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ std::string_view safetensors_name(DType dtype);
 struct SafetensorsEntry {
   std::string name;
   std::string dtype_name;      // as in the file
-  std::optional<DType> dtype;  // empty for a type that Trident has no use for (BOOL, F8_E4M3, …)
+  std::optional<DType> dtype;  // nullopt for a type that Trident doesn't use (BOOL, F8_E4M3, …)
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0;  // bytes [begin, end) of the data
   std::uint64_t end = 0;
@@ -41,7 +41,7 @@ struct SafetensorsEntry {
   std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
 };
 
-// Reads one file by pread; safe to use from several threads at once.
+// Reads one file by pread. Thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -51,15 +51,15 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  const SafetensorsEntry* find(std::string_view name) const;  // nullptr if it isn't there
-  const SafetensorsEntry& at(std::string_view name) const;    // RequestError if it isn't there
+  const SafetensorsEntry* find(std::string_view name) const;  // nullptr if there is none
+  const SafetensorsEntry& at(std::string_view name) const;    // RequestError if there is none
 
-  // Of its first byte in the file.
+  // The offset of the tensor's first byte in the file.
   std::uint64_t offset_of(const SafetensorsEntry& entry) const { return data_begin_ + entry.begin; }
 
-  // The tensor's bytes; out.size() must be its size.
+  // Reads the tensor's bytes; out.size() must be its size.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
-  // Rows [first_row, first_row + rows); out.size() must be rows times the bytes of a row.
+  // Reads rows [first_row, first_row + rows); out.size() must be rows times the bytes of a row.
   void read_rows(const SafetensorsEntry& entry, std::int64_t first_row, std::int64_t rows,
                  std::span<std::byte> out) const;
 
@@ -77,14 +77,14 @@ class SafetensorsSet {
  public:
   explicit SafetensorsSet(const std::string& directory);
 
-  // Other names for some (formats/hugging_face/key_mapping.h), by which all below goes.
+  // Renames tensors (formats/hugging_face/key_mapping.h). All functions below use the new names.
   void rename(const std::map<std::string, std::string>& mapping);
 
   const std::string& directory() const { return directory_; }
   std::vector<const SafetensorsEntry*> tensors() const;       // by name
-  const SafetensorsEntry* find(std::string_view name) const;  // nullptr if it isn't there
-  const SafetensorsEntry& at(std::string_view name) const;    // RequestError if it isn't there
-  // The shard that holds the tensor, for messages.
+  const SafetensorsEntry* find(std::string_view name) const;  // nullptr if there is none
+  const SafetensorsEntry& at(std::string_view name) const;    // RequestError if there is none
+  // The path of the shard that holds the tensor, for messages.
   const std::string& file_of(std::string_view name) const;
 
   void read(std::string_view name, std::span<std::byte> out) const;
@@ -104,9 +104,9 @@ class SafetensorsSet {
   std::map<std::string, Place, std::less<>> places_;
 };
 
-// Writes one file: all tensors are declared first, then filled in any order, whole or in parts,
-// from any thread; a byte that is written twice, or never, is an Error. finish() makes the file
-// appear under its name, complete; a writer that is destroyed without it leaves nothing behind.
+// Writes one file. All tensors are declared first, then filled in any order, completely or in
+// parts, from any thread. Writing a byte twice, or never, is an Error. finish() makes the complete
+// file appear under its name. If the writer is destroyed before, it leaves no file.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorDeclaration> tensors,
@@ -117,33 +117,34 @@ class SafetensorsWriter {
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,
                   std::span<const std::byte> bytes);
-  // Bytes of one tensor, at their place in the file.
+  // Writes bytes of one tensor at their offset in the file.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // Error, naming tensor and row, unless every byte of every tensor was written.
+  // Throws Error, which names tensor and row, unless every byte of every tensor was written.
   void require_complete() const;
-  // require_complete(), then the file appears under its name.
+  // Calls require_complete(), then makes the file appear under its name.
   void finish();
 
  private:
   struct Target {
     TensorDeclaration tensor;
     std::uint64_t offset;                            // in the file
-    std::map<std::uint64_t, std::uint64_t> written;  // begin -> end of runs of its bytes
+    std::map<std::uint64_t, std::uint64_t> written;  // begin -> end of written ranges of bytes
 
     std::int64_t rows() const;
-    std::uint64_t row_bytes() const;  // 0 where there are no rows
+    std::uint64_t row_bytes() const;  // 0 if there are no rows
   };
   Target& target(std::string_view name);
   void claim(Target& target, std::uint64_t begin, std::uint64_t end);
 
   AtomicFile file_;
   std::mutex mutex_;                                         // guards Target::written
-  std::vector<Target> targets_;                              // by offset
-  std::map<std::string, std::size_t, std::less<>> by_name_;  // into targets_
+  std::vector<Target> targets_;                              // sorted by offset
+  std::map<std::string, std::size_t, std::less<>> by_name_;  // index in targets_
 };
 
-// Writes the set that lay_out_set() describes into `directory`, which holds no weights
+// Writes the set that lay_out_set() describes into `directory`, which must hold no weights
 // (formats/hugging_face/weights_folder.h). finish() puts the shards into place, then the index.
+// Any thread may write bytes.
 class SafetensorsSetWriter {
  public:
   SafetensorsSetWriter(const std::string& directory, const std::vector<TensorDeclaration>& tensors,
@@ -154,7 +155,7 @@ class SafetensorsSetWriter {
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,
                   std::span<const std::byte> bytes);
-  // Bytes of one tensor, at their place in a file of the layout.
+  // Writes bytes of one tensor at their offset in a file of the layout.
   void write_at(std::size_t file, std::uint64_t offset, std::span<const std::byte> bytes);
   void finish();
 

@@ -38,7 +38,7 @@ SafetensorsLayout lay_out(std::vector<TensorDeclaration> tensors,
                           const std::map<std::string, std::string>& metadata,
                           const std::string& path) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  // ordered_json looks a key up in linear time; a set finds duplicates instead.
+  // ordered_json looks a key up in linear time, so a set finds duplicates.
   auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   std::set<std::string_view> names{"__metadata__"};
   if (!metadata.empty()) members.emplace_back("__metadata__", metadata);
@@ -57,7 +57,7 @@ SafetensorsLayout lay_out(std::vector<TensorDeclaration> tensors,
     offset = end;
   }
   std::string text = json_text(header);
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data
   std::byte length[8];
   store_little_endian<std::uint64_t>(text.size(), length);
   layout.head.assign(reinterpret_cast<const char*>(length), sizeof length);

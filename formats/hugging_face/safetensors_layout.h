@@ -1,5 +1,5 @@
-// Where the bytes of tensors lie in safetensors files, before one is written: every rank that knows
-// the tensors knows the places.
+// Computes the positions of tensors in safetensors files before a file is written. Every rank that
+// knows the tensors computes the same positions. These functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,22 @@ struct TensorDeclaration {
   std::uint64_t bytes() const;  // Error if the shape is negative or overflows
 };
 
-// One file. Data lies in the order of `tensors`.
+// One file. The data lies in the order of `tensors`.
 struct SafetensorsLayout {
-  std::string head;  // what comes before the data
+  std::string head;  // the bytes before the data
   std::vector<TensorDeclaration> tensors;
-  std::vector<std::uint64_t> offsets;  // of each in the file, in bytes
+  std::vector<std::uint64_t> offsets;  // of each tensor in the file, in bytes
   std::uint64_t bytes = 0;             // of the file
 };
-// As declared. Error for a name that comes twice, named with `path`.
+// Lays out tensors in the given order. Throws Error, which names `path`, if two have the same name.
 SafetensorsLayout lay_out(std::vector<TensorDeclaration> tensors,
                           const std::map<std::string, std::string>& metadata,
                           const std::string& path);
-// By falling element size, then as declared, so that every tensor is aligned to its element.
+// Sorts tensors by decreasing element size, otherwise in the given order, so that each one is
+// aligned to its elements.
 std::vector<TensorDeclaration> aligned(std::vector<TensorDeclaration> tensors);
 
-// The weights of a Hugging Face directory: model.safetensors, or, where the tensors need more than
+// The weights of a Hugging Face directory: model.safetensors, or, if the tensors need more than
 // `max_shard_bytes`, model-00001-of-0000N.safetensors … and their index.
 struct SafetensorsSetLayout {
   struct File {
@@ -42,14 +43,14 @@ struct SafetensorsSetLayout {
     SafetensorsLayout layout;
   };
   struct Place {
-    std::size_t file = 0;  // of `files`
+    std::size_t file = 0;  // index in `files`
     std::uint64_t offset = 0;
   };
   std::vector<File> files;
-  std::string index;  // the text of model.safetensors.index.json; "" where one file is enough
+  std::string index;  // text of model.safetensors.index.json; "" if one file is enough
   std::map<std::string, Place, std::less<>> places;  // by tensor
 };
-// Each file's metadata is `metadata` and the format's name.
+// The metadata of each file are `metadata` and the name of the format.
 SafetensorsSetLayout lay_out_set(const std::vector<TensorDeclaration>& tensors,
                                  std::uint64_t max_shard_bytes,
                                  const std::map<std::string, std::string>& metadata,

@@ -1,4 +1,5 @@
-// A tensor of a Hugging Face directory, read as rows of a parameter.
+// A tensor of a Hugging Face directory, read as rows of a parameter. It reads files and isn't
+// collective.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,15 @@ namespace trident {
 
 class WeightRows {
  public:
-  // RequestError where the set doesn't hold it (checked_name() in hugging_face_check.h).
+  // Throws RequestError if the set lacks the tensor or it doesn't fit (checked_name() in
+  // hugging_face_check.h). The set must outlive this object.
   WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, const Shape& global, bool grown);
 
-  // Of the whole parameter; fewer than it has where the vocabulary has grown.
+  // The slice of the full parameter that this tensor holds; it has fewer rows than the parameter if
+  // the vocabulary has grown.
   TensorSlice slice() const;
-  // Rows [begin, end) of the parameter, (rows, columns). A tensor that is stored transposed is read
-  // whole.
+  // Reads rows [begin, end) of the parameter, (rows, columns). A tensor that is stored transposed
+  // is read completely.
   std::vector<float> read(std::int64_t begin, std::int64_t end) const;
   const SafetensorsEntry& entry() const { return entry_; }
   bool transposed() const { return tensor_.transposed; }

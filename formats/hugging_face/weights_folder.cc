@@ -31,7 +31,7 @@ constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
 constexpr auto kOwner = ".trident-weights";
 constexpr std::uint64_t kMaxOwner = 16 << 20, kMaxOldIndex = 1 << 30;  // bytes
-// What a set doesn't replace by its own, it removes; shards go by their index.
+// The files that a new set removes if it doesn't replace them. Shards follow from their index.
 constexpr std::array kOfOldSet{kWhole, kIndex, kGenerationConfig, kOwner};
 
 [[noreturn]] void fail(const fs::path& path, const char* operation) {
@@ -43,7 +43,7 @@ void remove_file(const fs::path& path) {
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail(path, "removing it");
 }
 
-// So that what was done there is not overtaken, after a crash of the machine, by what comes next.
+// Makes earlier changes to the directory durable before later ones, in case the machine crashes.
 void sync(const fs::path& directory) {
   sync_directory(directory.string());
 }
@@ -53,7 +53,7 @@ bool there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// The shards that an index names; none where it can't be read.
+// The shards that an index names; none if it can't be read.
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> names;
   if (!there(index)) return names;
@@ -74,12 +74,12 @@ std::set<std::string> shards_of(const fs::path& index) {
   return names;
 }
 
-// Weights move first: once none is left to move, what lies in the directory is the new set's.
+// Weights are moved first. If none remain, the weights in the directory are those of the new set.
 bool weights_to_move(const fs::path& from) {
   return there(from / kWhole) || there(from / kIndex);
 }
 
-// "" where the name is free for a file, or has one that can be replaced.
+// "" if no file has this name or the file can be replaced.
 std::string why_not_replaced(const fs::path& path) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
@@ -92,14 +92,14 @@ bool is_weights(const std::string& name) {
          (name.ends_with(".safetensors") && name == fs::path(name).filename().string());
 }
 
-// Of a file that is, size and time of the last change; renaming leaves both.
+// The size and modification time of an existing file. Renaming changes neither.
 nlohmann::json print_of(const fs::path& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return nullptr;
   return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
-// What .trident-weights says; null where it says nothing.
+// The contents of .trident-weights; null if it can't be read.
 nlohmann::json owner_in(const fs::path& file) {
   if (!there(file)) return nullptr;
   try {
@@ -109,8 +109,8 @@ nlohmann::json owner_in(const fs::path& file) {
   }
 }
 
-// The tokenizer's files that a run has saved along with its weights, where all of them are still as
-// it left them: they stay or go together.
+// The tokenizer's files that a run has saved with its weights, provided that all of them are
+// unchanged: they stay or are removed together.
 std::vector<std::string> own_tokenizer(const fs::path& directory) {
   std::vector<std::string> names;
   const nlohmann::json owner = owner_in(directory / kOwner);
@@ -118,7 +118,7 @@ std::vector<std::string> own_tokenizer(const fs::path& directory) {
   if (prints == owner.end() || !prints->is_object()) return names;
   for (const char* name : set_companions) {
     const auto print = prints->find(name);
-    if (name == std::string_view(kGenerationConfig)) continue;  // goes whosever it is
+    if (name == std::string_view(kGenerationConfig)) continue;  // removed in any case
     if (print == prints->end() || print->is_null()) continue;
     const nlohmann::json now = print_of(directory / name);
     if (now.is_null()) continue;
@@ -128,7 +128,7 @@ std::vector<std::string> own_tokenizer(const fs::path& directory) {
   return names;
 }
 
-// Goes on from wherever an earlier call has ended.
+// Continues from the point at which an earlier call was interrupted.
 void move_set(const fs::path& directory, const fs::path& from) {
   std::vector<std::string> names;
   for (const auto& file : fs::directory_iterator(from)) names.push_back(file.path().filename());
@@ -141,13 +141,13 @@ void move_set(const fs::path& directory, const fs::path& from) {
   const std::set<std::string> old = shards_of(directory / kIndex), kept = shards_of(from / kIndex);
   remove_file(directory / kConfig);
   sync(directory);
-  // Weights move in the order of their names, an index last, then what goes along.
+  // Weights are moved in the order of their names, then an index, then the companions.
   if (weights_to_move(from)) {
     for (const std::string& name : old) {
       const bool file = why_not_replaced(directory / name).empty();
       if (file && !kept.contains(name)) remove_file(directory / name);
     }
-    for (const std::string& name : own_tokenizer(directory)) {  // kOwner, which says so, goes last
+    for (const std::string& name : own_tokenizer(directory)) {  // kOwner goes last
       if (!there(from / name)) remove_file(directory / name);
     }
     for (const char* name : kOfOldSet) {
@@ -169,7 +169,7 @@ void move_set(const fs::path& directory, const fs::path& from) {
   fs::remove(from, ignored);
 }
 
-// NAME.tmp-<digits>-<digits>, the form of AtomicFile, of a file that runs write.
+// NAME.tmp-<digits>-<digits>, AtomicFile's form, for a file that runs write.
 bool is_temporary(const std::string& name) {
   const std::size_t at = name.rfind(".tmp-");
   if (at == std::string::npos) return false;
@@ -202,14 +202,14 @@ NewWeights::~NewWeights() {
 }
 
 void NewWeights::commit() {
-  const std::string from = std::exchange(path_, "");  // from here on the set is not given up
+  const std::string from = std::exchange(path_, "");  // an error must no longer remove it
   move_set(directory_, from);
 }
 
 void finish_save(const std::string& directory) {
   const fs::path from = fs::path(directory) / kFolder;
   std::error_code ignored;
-  if (fs::is_symlink(from, ignored)) remove_file(from);  // what it leads to is not this save's
+  if (fs::is_symlink(from, ignored)) remove_file(from);  // its target isn't this save's
   if (there(from / kConfig)) move_set(directory, from);
   fs::remove_all(from, ignored);
   for (const auto& file : fs::directory_iterator(directory, ignored)) {
@@ -279,11 +279,11 @@ void check_set_place(const std::string& directory) {
     if (name.starts_with("model-") && name.ends_with(".safetensors")) check(entry.path());
   }
   for (const auto& entry : fs::directory_iterator(in / kFolder, ignored)) {
-    check(in / entry.path().filename());  // what a dead save has left is moved there first
+    check(in / entry.path().filename());  // the set of an interrupted save is moved there first
   }
   const fs::file_status saving = fs::symlink_status(in / kFolder, ignored);
   if (fs::exists(saving) && !fs::is_directory(saving) && !fs::is_symlink(saving)) {
-    problems.push_back((in / kFolder).string() + ": is no folder of a save; remove it");
+    problems.push_back((in / kFolder).string() + ": is not a folder that a save made; remove it");
   }
   if (fs::exists(fs::symlink_status(in / "trident" / "manifest.json", ignored))) {
     problems.push_back(directory +
@@ -322,7 +322,7 @@ std::string note_of_companions(const std::string& directory, const std::set<std:
   const auto staying = companions_that_stay(directory, names);
   if (staying.empty()) return "";
   return fmt::format(
-      "{}: {} there stay{}: if that is not these weights' tokenizer, remove what is another's",
+      "{}: {} there stay{}: remove files that belong to another tokenizer than these weights'",
       directory, fmt::join(staying, ", "), staying.size() == 1 ? "s" : "");
 }
 

@@ -1,4 +1,5 @@
-// The weights of the whole model as Hugging Face files hold them, and this rank's part of them.
+// The full weights of the model as Hugging Face files hold them, and this rank's part of them. The
+// functions are pure: no communication, no files.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +20,22 @@ struct WholeWeight {
   std::vector<HuggingFaceTensor> tensors;
 };
 
-// Of all stages, in the order of the files.
+// The weights of all stages, in the order of the files.
 std::vector<WholeWeight> whole_weights(const RankModel&);
-// The same of a model in one piece.
+// The same for an unsharded model.
 std::vector<WholeWeight> whole_weights(const Architecture&, const TransformerShape&);
 
 std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>&, DType dtype);
 
-// One of `parts` equal shares of what this rank holds of a tensor.
+// One of `parts` equal shares of the slices that this rank holds of a tensor.
 struct Share {
   std::int64_t part = 0, parts = 1;
   std::int64_t edge(std::int64_t i, std::int64_t lines) const { return lines * i / parts; }
 };
 
-// A share of the tensor, which has the placement of a weight of `whole`, to where `layout` puts it:
-// of its rows, or of its columns where the files have these as rows.
+// Adds a share of a tensor, which must have the placement of a weight in `whole`, for its position
+// in `layout`. The share is a range of its rows, or of its columns if the files store it
+// transposed.
 void add_weight(PortionList&, const std::vector<WholeWeight>& whole,
                 const SafetensorsSetLayout& layout, const StateTensor&, const Share& = {});
 

@@ -8,12 +8,13 @@ namespace trident::cpu {
 namespace {
 
 constexpr double variance_floor = 0x1p-23;  // torch's eps1: the spacing of fp32 at 1
-constexpr double smallest_rms = 1e-3;       // of weights, torch's eps2
+constexpr double smallest_rms = 1e-3;       // of the weights; torch's eps2
 
-// The stretch of row `row` that lies in the part, in columns [begin, end), which may be empty.
+// The contiguous range of row `row` that lies in the part: columns [begin, end), which may be
+// empty.
 struct Range {
   std::int64_t row, begin, end;
-  std::int64_t at;  // in the part's own elements
+  std::int64_t at;  // offset of `begin` in the part's elements
 };
 Range range_of(const AdafactorPart& part, std::int64_t row) {
   const std::int64_t first = row * part.columns;
@@ -34,7 +35,7 @@ std::int64_t panels_of(const AdafactorPart& part) {
   return (part.columns + panel - 1) / panel;
 }
 
-// Sum of f(i) over [0, n), in an order that does not depend on the threads.
+// Sum of f(i) over [0, n), in an order that does not depend on the number of threads.
 template <class F>
 double ordered_sum(const Access& access, Context& context, std::int64_t n, std::int64_t grain,
                    const F& f) {
@@ -82,7 +83,7 @@ void adafactor_squares(const Access& access, Context& context, const AdafactorSq
         return table.f32.square_sum(weight + i * block, std::min(block, n - i * block));
       });
   if (!args.rows) return;
-  // Panels of columns side by side, each with all rows in order.
+  // Threads work on panels of columns in parallel; each panel takes all rows in order.
   const std::int64_t rows = rows_of(part), panels = panels_of(part);
   auto* const sums = reinterpret_cast<double*>(state_of(context).scratch(
       access, context, rows * panels * static_cast<std::int64_t>(sizeof(double))));

@@ -25,12 +25,12 @@ void reserve(const Access& access, Context& context, const AttentionShape& shape
   }
 }
 
-// For the scores of one query.
+// Scratch floats for the scores of one query.
 std::int64_t score_floats(const CacheArgs& args) {
   return (args.begin + args.shape.sequence + 15) / 16 * 16;
 }
 
-// Runs body(task index, scratch) for each index on the team, each thread with its own scratch.
+// Runs body(task index, scratch) for each index on the team; each thread has its own scratch.
 template <class Body>
 void for_each_task(const Access& access, Context& context, const AttentionShape& shape,
                    std::int64_t tasks, bool backward, Body body) {
@@ -45,7 +45,7 @@ void for_each_task(const Access& access, Context& context, const AttentionShape&
   });
 }
 
-// The part of a task that forward and backward share; `heads` query heads from `head` on.
+// Fills the part of a task that forward and backward share, for `heads` query heads from `head` on.
 template <class T>
 simd::AttentionTask<T> make_task(const Access& access, const AttentionShape& shape,
                                  const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
@@ -77,7 +77,7 @@ simd::AttentionTask<T> make_task(const Access& access, const AttentionShape& sha
 
 void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
-  const std::int64_t heads = shape.heads / shape.groups;  // of one group
+  const std::int64_t heads = shape.heads / shape.groups;  // query heads in a group
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     const auto& leaves = state_of(context).table->get<T>();
     for_each_task(
@@ -166,34 +166,6 @@ void reserve_attention_cached(const Access& access, Context& context, const Cach
 void reserve_attention_backward(const Access& access, Context& context,
                                 const AttentionBackwardArgs& args) {
   reserve(access, context, args.shape, true);
-}
-void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
-  state_of(context).hold_rotary(context, args.tabulated(), args.shape.head_dim, args.base);
-}
-
-void rotary(const Access& access, Context& context, const RotaryArgs& args) {
-  const AttentionShape& shape = args.shape;
-  const std::int64_t half = shape.head_dim / 2, s = shape.sequence;
-  State& state = state_of(context);
-  const float* const cosines =
-      state.rotary_table(access, context, args.tabulated(), shape.head_dim, args.base);
-  const float* const sines = cosines + args.tabulated() * half;
-  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
-    T* const qkv = data<T>(access, args.qkv);
-    const auto& leaves = state.table->get<T>();
-    context.team().parallel_for(
-        shape.batch * s, grain_rows(shape.row()), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t t = begin; t < end; ++t) {
-            const std::int64_t at = (args.begin + t % s) * half;
-            for (std::int64_t head = 0; head < shape.heads + shape.groups; ++head) {
-              T* const first = qkv + t * shape.row() + head * shape.head_dim;
-              // Turning back by an angle is turning (second, first) by it.
-              leaves.rotate(args.inverse ? first + half : first,
-                            args.inverse ? first : first + half, cosines + at, sines + at, half);
-            }
-          }
-        });
-  });
 }
 
 }  // namespace trident::cpu

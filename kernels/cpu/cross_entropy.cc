@@ -8,7 +8,7 @@
 namespace trident::cpu {
 namespace {
 
-// The label's column here, or -1.
+// The label's column on this rank, or -1.
 std::int64_t column_of(const CrossEntropyShape& shape, std::int32_t label) {
   const std::int64_t column = label - shape.begin;
   return column >= 0 && column < shape.valid ? column : -1;
@@ -92,7 +92,7 @@ void cross_entropy_gradient(const Access& access, Context& context, const CrossE
             T* const row = x + t * columns;
             const std::int64_t target = column_of(shape, label[t]);
             float at_target = 0;
-            if (target >= 0) {  // from the logit itself: in bf16 the row's value is rounded
+            if (target >= 0) {  // from the logit: a bf16 gradient is already rounded
               const float p = std::exp(static_cast<float>(row[target]) - largest[t]) / totals[t];
               at_target = scale * (p - (1 - shape.label_smoothing) - uniform);
             }

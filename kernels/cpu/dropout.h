@@ -1,4 +1,5 @@
-// From a site's arguments to the inner loops' form.
+// Converts the arguments of a dropout site to the form that the inner loops take. Any thread may
+// call this.
 #pragma once
 
 #include <cmath>

@@ -19,7 +19,7 @@ void fill_as(const Access& access, Context& context, const Tensor& x, T value) {
   });
 }
 
-// A float's worth of elements at a time, through a small buffer.
+// Casts go through a small buffer of this many fp32 elements.
 constexpr std::int64_t piece = 1024;
 
 void to_floats(const simd::Table& table, DType dtype, const std::byte* x, float* y,
@@ -220,7 +220,7 @@ void fill_normal(const Access& access, Context& context, const NormalArgs& args)
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
     T* const to = data<T>(access, args.x);
     context.team().parallel_for(rows * columns, 256, [&](std::int64_t begin, std::int64_t end) {
-      std::uint64_t block = ~std::uint64_t{0};  // the one that `normals` holds
+      std::uint64_t block = ~std::uint64_t{0};  // block that `normals` holds
       std::array<float, 4> normals{};
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row = args.row_begin + i / columns;

@@ -8,7 +8,8 @@
 namespace trident::cpu {
 namespace {
 
-// table[row_of(t)] += grad[t] for ascending t, threads by columns; a negative row is passed over.
+// table[row_of(t)] += grad[t] for ascending t. The threads split the columns. A negative row is
+// skipped.
 template <class RowOf>
 void scatter_add(const Access& access, Context& context, const Tensor& grad, const Tensor& table,
                  RowOf row_of) {

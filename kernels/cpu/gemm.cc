@@ -3,7 +3,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/product_cache.h"
 #include "kernels/cpu/state.h"
-#include "kernels/gemm_in_steps.h"
+#include "kernels/gemm_unfused.h"
 
 namespace trident::cpu {
 namespace {
@@ -13,7 +13,7 @@ struct Part {
   std::int64_t row, rows, column, columns;
 };
 
-// Copies a part of a 16-bit matrix as dense fp32.
+// Copies a part of a 16-bit matrix to a dense fp32 matrix.
 template <class T>
 void widen(Context& context, const void* matrix, std::int64_t from_row, const Part& part,
            float* to) {
@@ -28,6 +28,7 @@ void widen(Context& context, const void* matrix, std::int64_t from_row, const Pa
                               });
 }
 
+// Rounds a dense fp32 matrix into a part of a 16-bit matrix.
 template <class T>
 void narrow(Context& context, const float* from, const Part& part, void* matrix,
             std::int64_t to_row) {
@@ -42,17 +43,17 @@ void narrow(Context& context, const float* from, const Part& part, void* matrix,
       });
 }
 
-// A product of 16-bit values where the processor has none, or a slow one: blocks become fp32, the
-// products add up in fp32, and c is rounded where it is not fp32.
+// Block sizes of a 16-bit product on a processor without a (fast) instruction for it. Blocks of the
+// operands become fp32, products accumulate in fp32, and c is rounded unless it is fp32.
 struct Blocks {
-  // The edges keep row lengths off multiples of 4096 bytes.
+  // These sizes keep row lengths off multiples of 4096 bytes.
   explicit Blocks(const Product& p)
       : m(std::min<std::int64_t>(p.m, 1920)),
         n(std::min<std::int64_t>(p.n, 960)),
         k(std::min<std::int64_t>(p.k, 960)),
         round(p.output != DType::f32) {}
   static std::int64_t aligned(std::int64_t n) { return (n + 15) / 16 * 16; }
-  // Of a, b, bias, and c where it is rounded.
+  // Bytes of the blocks of a, b, bias, and of c if it is rounded.
   std::int64_t bytes() const {
     return (aligned(m * k) + aligned(k * n) + aligned(n) + (round ? m * n : 0)) *
            static_cast<std::int64_t>(sizeof(float));
@@ -75,7 +76,7 @@ void run_widened(const Access& access, Context& context, const Product& whole,
 
   Product product = whole;
   product.input = product.output = DType::f32;
-  // A block of a that spans k serves all of its columns of c.
+  // A block of a that spans all of k is widened once and serves every column of c.
   std::int64_t widened_row = -1;
   for (std::int64_t m0 = 0; m0 < whole.m; m0 += m_block) {
     product.m = std::min(m_block, whole.m - m0);
@@ -127,7 +128,8 @@ Product product_of(const GemmArgs& args) {
           .output = args.c.dtype()};
 }
 
-// A single row, as text is generated from: a product library packs the weights for rows to come.
+// Whether the product is a single row, as in text generation. A product library would first pack
+// the weights, which only pays off for many rows.
 bool is_row(const Product& p) {
   return p.m == 1 && p.transpose_b && !p.transpose_a;
 }
@@ -213,8 +215,8 @@ void multiply(const Access& access, Context& context, const GemmArgs& args) {
 }  // namespace
 
 void gemm(const Access& access, Context& context, const GemmArgs& args) {
-  gemm_in_steps(cpu_backend(), access, context, args,
-                [&](const GemmArgs& alone) { multiply(access, context, alone); });
+  gemm_unfused(cpu_backend(), access, context, args,
+               [&](const GemmArgs& alone) { multiply(access, context, alone); });
 }
 
 void reserve_gemm(const Access& access, Context& context, const GemmArgs& args) {

@@ -1,4 +1,4 @@
-// The only file that knows oneDNN (2.x).
+// Matrix products by oneDNN 2.x. This is the only file that uses oneDNN.
 #include <fmt/format.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -23,17 +23,17 @@ struct ProductHash {
 };
 
 bool includes(dnnl_cpu_isa_t isa, dnnl_cpu_isa_t part) {
-  return (isa & part) == part;  // a bit for each extension
+  return (isa & part) == part;  // isa has a bit for each extension
 }
 
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// Measured on AVX-512 machines: oneDNN's fp32 primitives take a transposed right operand at full
-// speed and read a plain one in place, up to three times slower than dnnl_sgemm, which packs it (in
-// memory of its own). A transposed left operand is dnnl_sgemm's case too; where the right operand
-// fits in the level 2 cache the primitive wins.
+// Measured on AVX-512 machines. oneDNN's fp32 primitives take a transposed right operand at full
+// speed. They read a plain right operand in place, up to three times slower than dnnl_sgemm, which
+// packs it (in memory of its own). dnnl_sgemm is also faster for a transposed left operand. The
+// primitive wins if the right operand fits in the level 2 cache.
 bool better_by_sgemm(const Product& p) {
   constexpr std::int64_t cached = 128 * 1024;  // floats
   return p.input == DType::f32 && p.output == DType::f32 && !p.bias &&
@@ -48,7 +48,7 @@ void run_sgemm(const Product& p, const ProductOperands& operands) {
   if (status != dnnl_success) throw dnnl::error(status, "dnnl_sgemm");
 }
 
-// A primitive with the memory objects that its operands' addresses are put into.
+// A primitive, and the memory objects that receive the addresses of its operands.
 struct Prepared {
   dnnl::matmul primitive;
   dnnl::memory a, b, c, bias, scratchpad;
@@ -92,11 +92,11 @@ struct ProductCache::Impl {
   dnnl::stream stream{engine};
   std::unordered_map<Product, Prepared, ProductHash> prepared;
   std::unordered_map<Product, std::int64_t, ProductHash> reserved;  // bytes
-  Tensor scratch;  // the largest scratchpad any product asked for
+  Tensor scratch;  // as large as the largest scratchpad so far
 
   void hold_scratch(Context& context, std::int64_t bytes) {
     if (bytes == 0 || (scratch && scratch.bytes() >= bytes)) return;
-    scratch = Tensor();  // give the old block back first
+    scratch = Tensor();  // free the old block first
     scratch = context.empty({bytes}, DType::u8, Category::workspace);
   }
 
@@ -139,7 +139,7 @@ ProductCache::ProductCache() : impl_(std::make_unique<Impl>()) {}
 ProductCache::~ProductCache() = default;
 
 void ProductCache::reserve(Context& context, const Product& product) {
-  context.team().prepare_library();  // a scratchpad has a part for each thread
+  context.team().prepare_library();  // sets the thread count, which scratchpads depend on
   if (better_by_sgemm(product)) return;
   auto found = impl_->reserved.find(product);
   if (found == impl_->reserved.end()) {

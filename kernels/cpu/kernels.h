@@ -1,5 +1,6 @@
-// The CPU implementation of kernels/*.h: stream work, run by the stream's thread and the context's
-// team. Entries as in kernels/backend.h.
+// The CPU implementation of kernels/*.h, with the entries of kernels/backend.h. Called inside
+// stream work; each function runs in the stream's thread and on the context's team, and returns
+// when the result is complete.
 #pragma once
 
 #include "kernels/backend.h"
@@ -11,7 +12,8 @@ std::string instructions();
 #define TRIDENT_OPTIONAL_KERNEL(name, ...)
 #include "kernels/kernel_list.inc"
 
-// Take the workspace that the functions of these names work in, and touch no tensor.
+// Allocate the workspace that the functions of these names would need, and touch no tensor. For a
+// planning device.
 void reserve_gemm(const Access&, Context&, const GemmArgs&);
 void reserve_attention_forward(const Access&, Context&, const AttentionArgs&);
 void reserve_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);

@@ -6,7 +6,8 @@
 namespace trident::cpu {
 namespace {
 
-// Sums for [begin, end) are added up in fp32 and rounded once where the gradients are of 16 bits.
+// Computes the sums of columns [begin, end) in fp32 and adds them to 16-bit gradients, which are
+// rounded once.
 template <class U, class Run>
 void rounded(const simd::Table& table, U* weight, U* bias, std::int64_t begin, std::int64_t end,
              const Run& run) {
@@ -70,7 +71,7 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
     const simd::Table& table = *state_of(context).table;
     const auto& leaves = table.get<T>();
     const std::int64_t rows = args.x.dim(0), columns = args.x.dim(1);
-    // By columns, so that each sum runs over the rows in order.
+    // The threads split the columns, so that each sum runs over the rows in order.
     const auto run = [&](std::int64_t begin, std::int64_t n, float* weight, float* bias) {
       leaves.norm_weight(grad_y + begin, x + begin, mean, rstd, columns, rows, n, weight, bias);
     };

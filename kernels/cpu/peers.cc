@@ -11,7 +11,8 @@
 namespace trident::cpu {
 namespace {
 
-// Writes around the caches: the lines need not be read first, and other data stays cached.
+// Copies with stores that bypass the caches: the destination is not read first, and other data
+// stays cached.
 void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
   const std::size_t head =
       std::min(bytes, static_cast<std::size_t>(-reinterpret_cast<std::uintptr_t>(to) % 16));
@@ -24,7 +25,7 @@ void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
   std::memcpy(to + i, from + i, bytes - i);
 }
 
-// Beyond this the data of all members leaves the caches anyway.
+// Above this size the data of all members does not fit in the caches anyway.
 constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
 
 }  // namespace
@@ -39,7 +40,7 @@ void copy_peer(const Access&, void* to, const void* from, std::size_t bytes) {
   }
 }
 
-// A block that stays in the first-level cache at a time.
+// Works on one block at a time, which stays in the first-level cache.
 void reduce_peers(const Access&, const ReducePeers& args) {
   const std::size_t element = size_of(args.dtype);
   const auto bytes_of = [&](std::int64_t n) { return static_cast<std::size_t>(n) * element; };

@@ -11,12 +11,12 @@ namespace {
 
 constexpr std::int64_t block_size = 1024;
 
-// Accumulator of an element type.
+// The accumulator of an element type.
 template <class T>
 using Wide =
     std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float, T>;
 
-// Addition and multiplication that wrap instead of overflowing (floats as they are).
+// Addition and multiplication of integers wrap instead of overflowing; floats are unchanged.
 template <class T>
 auto wrapping(T value) {
   if constexpr (std::is_integral_v<T>) {
@@ -69,7 +69,8 @@ struct Xor {
   }
 };
 
-// total[i] := total[i], unless it begins here, op the sources' elements from `begin` on, in order.
+// total[i] := total[i] op the elements of the sources from `begin` on, in order. With `begins` the
+// first source starts the total.
 template <class T, class Op>
 void add_sources(Wide<T>* total, bool begins, std::span<const void* const> sources,
                  std::int64_t begin, std::int64_t n, Op op) {
@@ -98,7 +99,8 @@ void write_result(T* destination, Wide<T>* total, std::int64_t n, int divisor) {
   for (std::int64_t i = 0; i < n; ++i) destination[i] = static_cast<T>(total[i]);
 }
 
-// Blocks that stay in the first-level cache: every source is read once, the result written once.
+// Works in blocks that stay in the first-level cache, so every source is read once and the result
+// written once.
 template <class F>
 void in_blocks(std::int64_t n, F&& f) {
   for (std::int64_t begin = 0; begin < n; begin += block_size) {

@@ -1,5 +1,5 @@
-// What the CPU kernels keep per rank: the chosen inner loops, cached products, scratch memory.
-// Touched only by stream work.
+// The state that the CPU kernels keep per rank: the selected inner loops, cached products and
+// scratch memory. Only stream work of the rank's context uses it.
 #pragma once
 
 #include <algorithm>
@@ -20,16 +20,17 @@ struct State final : KernelState {
   ~State() override;
 
   const simd::Table* table;
-  bool native_bf16_products;  // there are instructions for them; KernelOptions may say otherwise
+  bool native_bf16_products;  // the processor has them; KernelOptions may forbid
   std::unique_ptr<ProductCache> products;
 
-  // At least `bytes` of memory that the next call of scratch() may take away.
+  // Returns at least `bytes` of memory, valid until the next call of scratch().
   std::byte* scratch(const Access& access, Context& context, std::int64_t bytes);
 
-  // Cosines, then sines, of rotary embedding, (2, S, D/2), made for the last arguments seen.
+  // The table of rotary embedding, (2, S, D/2): cosines, then sines. The table of the last
+  // arguments is kept.
   const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
                             std::int64_t head_dim, float base);
-  // Memory for it; true where it has to be filled.
+  // Allocates the memory of that table. Returns true if the table must be filled.
   bool hold_rotary(Context& context, std::int64_t sequence, std::int64_t head_dim, float base);
 
  private:
@@ -42,24 +43,26 @@ inline State& state_of(Context& context) {
   return context.kernel_state<State>();
 }
 
-// What a context begins with: one limit, ONEDNN_MAX_CPU_ISA, holds for oneDNN and our own loops.
+// The instruction set that a context begins with. ONEDNN_MAX_CPU_ISA limits both oneDNN and our own
+// loops.
 simd::Isa default_isa();
 
-// From now on this context's kernels use the instruction set `isa` and, below AVX-512, no bf16
-// product. For tests. Throws Error where the processor lacks it.
+// Makes this context's kernels use the instruction set `isa` from now on and, below AVX-512, no
+// bf16 product. For tests. Throws Error if the processor lacks the instruction set.
 void use_isa(Context& context, simd::Isa isa);
 
-// The 16-bit copy of an updated weight, if `tensor` is one.
+// The 16-bit copy of an updated weight; empty if `tensor` is undefined.
 simd::ModelWeight model_weight(const Access& access, const Tensor& tensor);
 
-// The least work worth a thread of its own.
+// The least number of elements that is worth a thread of its own.
 inline constexpr std::int64_t grain_elements = 16384;
 inline std::int64_t grain_rows(std::int64_t columns) {
   return std::max<std::int64_t>(1, grain_elements / std::max<std::int64_t>(1, columns));
 }
 
-// Adds what sums(at, count, float*) adds to zeros to n elements of `to`: in place where they are
-// fp32, else piece by piece, rounded once.
+// Adds sums to the n elements of `to`. sums(at, count, x) adds the sums of elements at … at + count
+// to the floats x. If `to` is fp32, x is `to` itself. Otherwise x is a zeroed buffer, which is then
+// added to `to` and rounded once.
 template <class U, class Sums>
 void add_in_f32(const simd::Table& table, U* to, std::int64_t n, Sums&& sums) {
   if constexpr (std::is_same_v<U, float>) {
@@ -75,7 +78,7 @@ void add_in_f32(const simd::Table& table, U* to, std::int64_t n, Sums&& sums) {
   }
 }
 
-// parallel_for over elements, in parts of whole cache lines: f(begin, end).
+// parallel_for over elements, in parts of full cache lines: f(begin, end).
 template <class F>
 void parallel_elements(Context& context, std::int64_t n, std::int64_t grain, F&& f) {
   constexpr std::int64_t line = 64;

@@ -37,7 +37,7 @@ struct GeluBackward {
   }
 };
 
-// Elements count those of y; a row of x holds gate, then up.
+// Elements are counted in y. A row of x holds the gate, then the up projection.
 template <class T>
 struct SwigluForward {
   const T* x;

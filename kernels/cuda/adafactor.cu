@@ -9,10 +9,10 @@ namespace trident::cuda {
 namespace {
 
 constexpr double variance_floor = 0x1p-23;  // torch's eps1: the spacing of fp32 at 1
-constexpr double smallest_rms = 1e-3;       // of weights, torch's eps2
+constexpr double smallest_rms = 1e-3;       // of the weights; torch's eps2
 constexpr float smallest_variance = static_cast<float>(variance_floor * variance_floor);
 
-// Packs of N elements that begin at a multiple of N in the part lie in one row.
+// Whether every pack of N elements that begins at a multiple of N in the part lies in one row.
 bool packs_fit(const AdafactorPart& part, int n) {
   return part.begin % n == 0 && part.columns % n == 0;
 }
@@ -33,8 +33,8 @@ struct SquaredWeights {
 constexpr int tile_threads = AdafactorTiles::threads;
 constexpr std::int64_t tile_rows = AdafactorTiles::tile_rows;
 
-// A block adds up the squares of a tile: of each column to `by_column` (tiles of rows, C), of each
-// row to `by_row` (rows, a value for each warp along the row).
+// A block adds up the squares of a tile. It writes a sum for each column to `by_column` (tiles of
+// rows, C) and, for each row, a sum for each warp along the row to `by_row` (rows, warps).
 template <int N, class T>
 __global__ void __launch_bounds__(tile_threads)
     squares_kernel(std::int64_t begin, std::int64_t n, std::int64_t columns, std::int64_t row0,
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(tile_threads)
   for (int j = 0; j < N; ++j) by_column[blockIdx.y * columns + column + j] = totals[j];
 }
 
-// to[i] += the sum of `terms` values, `stride` apart, from from + i · `step` on.
+// to[i] += the sum of `terms` values, `stride` apart, that begin at from[i · step].
 struct AddSums {
   const double* from;
   double* to;
@@ -82,7 +82,7 @@ struct AddSums {
   }
 };
 
-// One block: rows and columns of a matrix are few.
+// One block is enough, because a matrix has few rows and columns.
 __global__ void __launch_bounds__(512)
     factors_kernel(std::int64_t rows, std::int64_t columns, const double* row_sums,
                    const double* column_sums, float* row_state, float* column_state, float* factors,
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(512)
 
 // The variance of each element of a part.
 struct Variance {
-  const float* factors;  // null: a vector, whose state is a variance for each element
+  const float* factors;  // null for a vector: column_state has a variance per element
   const float* column_state;
   std::int64_t begin, columns;
   template <int N>

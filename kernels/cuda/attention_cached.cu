@@ -14,7 +14,7 @@ namespace {
 
 constexpr int most_head_dim = 2048;
 
-// Elements count those of the new positions' keys and values.
+// Elements are counted over the keys and values of the new positions.
 template <class T>
 struct Append {
   const T* qkv;
@@ -33,10 +33,11 @@ struct Attend {
   const T *qkv, *cache;
   T* out;
   std::int64_t sequence, begin, positions;
-  int heads, groups, head_dim, row;  // row: of qkv
+  int heads, groups, head_dim, row;  // row: elements in a row of qkv
 };
 
-// A block a query head; keys come as many at a time as there are threads, with an online softmax.
+// A block handles one query head. Each step takes as many keys as there are threads, with an online
+// softmax.
 template <int Threads, class T>
 __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
   __shared__ float query[most_head_dim], total[most_head_dim], weights[Threads];
@@ -103,8 +104,8 @@ void append_to_cache(const Access& access, Context&, const CacheArgs& args) {
 void attention_cached(const Access& access, Context&, const CacheArgs& args, const Tensor& out) {
   const AttentionShape& shape = args.shape;
   if (shape.head_dim > most_head_dim) {
-    throw Error("attention_cached: head_dim " + std::to_string(shape.head_dim) +
-                ": this kernel has room for " + std::to_string(most_head_dim));
+    throw Error("attention_cached: got head_dim " + std::to_string(shape.head_dim) +
+                ", need at most " + std::to_string(most_head_dim));
   }
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     const Attend<T> a{.qkv = data<T>(access, args.qkv),

@@ -1,5 +1,6 @@
-// Attention by cuDNN's fused kernels (Dao 2022), through cudnn-frontend; the one file that includes
-// either. What cuDNN refuses, or would do by masks of its own (dropout), is left to our kernels.
+// Attention by cuDNN's fused kernels (Dao 2022), through cudnn-frontend. This is the only file that
+// includes either library. Our kernels handle the cases that cuDNN refuses, and dropout, for which
+// cuDNN would use its own masks.
 #include <cudnn_frontend.h>
 
 #include <cmath>
@@ -25,7 +26,7 @@ void check(cudnnStatus_t status, const char* what) {
   }
 }
 
-// Names of a graph's tensors.
+// Identifiers of a graph's tensors.
 enum Name : std::int64_t {
   query = 1,
   key,
@@ -45,7 +46,8 @@ struct Built {
 
 using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// The tensors of a graph: (B, heads, S, D) within rows of `row` elements, and one value a row.
+// Creates the tensors of a graph: (B, heads, S, D) inside rows of `row` elements, and the
+// statistics with one value per row.
 class Tensors {
  public:
   Tensors(fe::graph::Graph& graph, const AttentionShape& shape) : graph_(graph), k_(shape) {}
@@ -59,7 +61,7 @@ class Tensors {
   void output(const TensorPtr& tensor, Name name, std::int64_t heads, std::int64_t row) const {
     tensor->set_output(true).set_uid(name).set_dim(extents(heads)).set_stride(strides(row));
   }
-  // The logarithms of the softmax's sums.
+  // The statistics are the logarithms of the softmax's sums.
   fe::graph::Tensor_attributes& as_statistics(fe::graph::Tensor_attributes& tensor) const {
     return tensor.set_uid(statistics)
         .set_data_type(fe::DataType_t::FLOAT)
@@ -119,7 +121,7 @@ class CudnnAttention final : public FusedAttention {
  public:
   ~CudnnAttention() override {
     if (handle_ == nullptr) return;
-    cudnnSetStream(handle_, nullptr);  // the queue is gone
+    cudnnSetStream(handle_, nullptr);  // the stream no longer exists
     cudnnDestroy(handle_);
   }
 
@@ -164,11 +166,11 @@ class CudnnAttention final : public FusedAttention {
     return {first, first + shape.heads * head, first + (shape.heads + shape.groups) * head};
   }
 
-  // Null where cuDNN has no kernel.
+  // Returns null if cuDNN has no kernel or must not be used.
   Built* prepare(const Queue& queue, Context& context, const AttentionShape& shape, DType dtype,
                  const DropoutArgs& dropout, bool backward) {
     if (dtype == DType::f32 || dropout.probability > 0 || without("cudnn")) return nullptr;
-    // What it has no kernel for in any case.
+    // cuDNN has no kernel for these head dimensions on any GPU.
     if (shape.head_dim % 8 != 0 || shape.head_dim > 256) return nullptr;
     if (handle_ == nullptr) check(cudnnCreate(&handle_), "a handle");
     check(cudnnSetStream(handle_, queue.stream), "a stream");
@@ -189,7 +191,7 @@ class CudnnAttention final : public FusedAttention {
     }
   }
 
-  // Null where cuDNN has no kernel.
+  // Returns null if cuDNN has no kernel, or needs too much workspace.
   std::unique_ptr<Built> build(const AttentionKey& wanted) {
     auto built = std::make_unique<Built>();
     describe(wanted, built->graph);
@@ -208,7 +210,7 @@ class CudnnAttention final : public FusedAttention {
     if (auto status = built->graph.get_workspace_size(built->workspace); status.is_bad()) {
       return refused(status.get_message());
     }
-    // cuDNN's deterministic gradient takes memory in the square of S on some GPUs.
+    // The workspace of cuDNN's deterministic gradient grows with S² on some GPUs.
     if (built->workspace > fused_attention_most) {
       return refused(std::to_string(built->workspace) + " bytes of workspace");
     }
@@ -216,7 +218,7 @@ class CudnnAttention final : public FusedAttention {
   }
 
   cudnnHandle_t handle_ = nullptr;
-  std::map<AttentionKey, std::unique_ptr<Built>> graphs_;  // null: no kernel
+  std::map<AttentionKey, std::unique_ptr<Built>> graphs_;  // null: cuDNN has no kernel
 };
 
 }  // namespace

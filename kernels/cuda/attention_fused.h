@@ -1,4 +1,5 @@
-// Attention by a library's fused kernels; attention_cudnn.cc has them from cuDNN.
+// Attention by the fused kernels of a library; attention_cudnn.cc implements it with cuDNN. One
+// object belongs to one context. Called inside stream work.
 #pragma once
 
 #include <memory>
@@ -11,11 +12,12 @@ namespace trident::cuda {
 class FusedAttention {
  public:
   virtual ~FusedAttention() = default;
-  // False where the library has no kernel for it: then nothing was done.
+  // forward() and backward() return false, and enqueue nothing, if the library has no kernel for
+  // the arguments. They throw Error if the library fails.
   virtual bool forward(const Queue&, const Access&, Context&, const AttentionArgs&) = 0;
   virtual bool backward(const Queue&, const Access&, Context&, const AttentionBackwardArgs&) = 0;
 };
 std::unique_ptr<FusedAttention> make_fused_attention();
-int fused_attention_version();  // of the library: 91900 is 9.19.0
+int fused_attention_version();  // the library's: 91900 is 9.19.0
 
 }  // namespace trident::cuda

@@ -23,7 +23,7 @@ struct Shape {
   Dropout dropout;
 
   __device__ std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
-  // Elements from qkv to a sample's first row of a query, key or value head.
+  // Offsets in elements from qkv to a sample's first row of a query, key or value head.
   __device__ std::int64_t query(std::int64_t sample, std::int64_t head) const {
     return sample * sequence * row + head * head_dim;
   }
@@ -33,11 +33,11 @@ struct Shape {
   __device__ std::int64_t value(std::int64_t sample, std::int64_t group) const {
     return query(sample, heads + groups + group);
   }
-  // From out to a sample's first row of a head.
+  // Offset in elements from out to a sample's first row of a head.
   __device__ std::int64_t output(std::int64_t sample, std::int64_t head) const {
     return sample * sequence * out_row + head * head_dim;
   }
-  // 0 or the scale of a kept probability.
+  // The dropout factor of a probability: 0, or the scale of a kept one.
   __device__ float kept(std::int64_t sample, std::int64_t head, std::int64_t q,
                         std::int64_t k) const {
     float factor[1];
@@ -53,7 +53,8 @@ inline constexpr int side = Rows < 16 ? 8 : 16;
 template <int Rows>
 inline constexpr int tile_threads = side<Rows>* side<Rows>;
 
-// Positions begin … begin + Rows of a head, zeros beyond the sequence and the head's dimension.
+// Loads positions begin … begin + Rows of a head, with zeros beyond the sequence and the head
+// dimension.
 template <int D, int Rows, class T>
 __device__ inline void load_tile(float (&tile)[Rows][D + 1], const T* from, std::int64_t stride,
                                  std::int64_t begin, std::int64_t sequence, std::int64_t head_dim) {
@@ -87,7 +88,8 @@ __device__ inline void add_products(const float (&a)[Rows][D + 1], const float (
   }
 }
 
-// sums[i][c] += over r of weights[y + S·i][r] · rows[r][x + S·c]; `Across` takes weights' columns.
+// sums[i][c] += the sum over r of weights[y + S·i][r] · rows[r][x + S·c]. `Across` reads the
+// columns of `weights` instead: weights[r][y + S·i].
 template <bool Across, int D, int Rows, int Per, int Columns>
 __device__ inline void add_rows(const float (&weights)[Rows][Rows + 1],
                                 const float (&rows)[Rows][D + 1], std::int64_t head_dim,
@@ -135,8 +137,8 @@ __device__ inline void store_rows(T* to, std::int64_t stride, std::int64_t begin
   }
 }
 
-// A block: one tile of queries of one head of one sample; keys go by in tiles, the softmax is kept
-// up to date (Dao 2022).
+// A block handles one tile of queries of one head of one sample. It loops over the tiles of keys
+// and updates the softmax online (Dao 2022).
 template <int D, int Rows, class T>
 __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     forward_kernel(Shape<T> shape, T* out, float* log_sum_exp) {
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>, 2)
   __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], weights[Rows][Rows + 1];
   const int x = threadIdx.x % S, y = threadIdx.x / S;
   const std::int64_t head = blockIdx.y, sample = blockIdx.z, group = shape.group_of(head);
-  // The longest rows first: the last blocks to start are short.
+  // The longest rows come first, so that the last blocks to start are short.
   const std::int64_t q0 = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Rows;
   load_tile<D, Rows>(queries, shape.qkv + shape.query(sample, head), shape.row, q0, shape.sequence,
                      shape.head_dim);
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>, 2)
                       shape.head_dim, output, inverse);
 }
 
-// delta (B, A, S): the dot product of grad_out and out for each query; a warp for each.
+// delta (B, A, S): the dot product of grad_out and out for each query. A warp handles a query.
 template <class T>
 __global__ void __launch_bounds__(128)
     delta_kernel(Shape<T> shape, std::int64_t rows, const T* out, const T* grad_out, float* delta) {
@@ -230,8 +232,8 @@ struct Gradients {
   T* grad_qkv;
 };
 
-// Of one tile of queries and one of keys: the probabilities, as they weigh values, and the
-// gradients of the products.
+// For one tile of queries and one of keys: the probabilities that weigh the values (dropout
+// applied), and the gradients of the products.
 template <int D, int Rows, class T>
 __device__ inline void weigh(const Shape<T>& shape, const Gradients<T>& a, std::int64_t sample,
                              std::int64_t head, std::int64_t q0, std::int64_t k0,
@@ -261,7 +263,7 @@ __device__ inline void weigh(const Shape<T>& shape, const Gradients<T>& a, std::
   }
 }
 
-// A block: one tile of keys of one group; all queries of the group's heads go by.
+// A block handles one tile of keys of one group. It loops over all queries of the group's heads.
 template <int D, int Rows, class T>
 __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_keys_kernel(Shape<T> shape, Gradients<T> a) {
@@ -303,7 +305,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>, 2)
                       shape.head_dim, grad_value, one);
 }
 
-// A block: one tile of queries of one head; the keys go by.
+// A block handles one tile of queries of one head. It loops over the keys.
 template <int D, int Rows, class T>
 __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_queries_kernel(Shape<T> shape, Gradients<T> a) {
@@ -357,7 +359,7 @@ dim3 tiles(std::int64_t positions, int rows, std::int64_t heads, std::int64_t sa
               static_cast<unsigned>(samples));
 }
 
-// Calls f<D> with the least D that holds the head's dimension.
+// Calls f<D> with the smallest D that holds the head dimension. Throws Error above tiled_head_dim.
 template <class F>
 void by_head_dim(std::int64_t head_dim, const F& f) {
   if (head_dim <= 64) return f.template operator()<64>();

@@ -1,5 +1,6 @@
-// Attention by our own kernels, in fp32 from tiles in shared memory: for what cuDNN does not do
-// (fp32, dropout by our masks, other head sizes), and to check it by.
+// Attention by our own kernels, which compute in fp32 from tiles in shared memory. They cover the
+// cases that cuDNN does not (fp32, dropout by our masks, other head sizes), and serve to check
+// cuDNN. Called inside stream work. A head dimension above tiled_head_dim throws Error.
 #pragma once
 
 #include "kernels/attention.h"
@@ -7,7 +8,7 @@
 
 namespace trident::cuda {
 
-inline constexpr std::int64_t tiled_head_dim = 256;  // at most
+inline constexpr std::int64_t tiled_head_dim = 256;  // largest supported
 
 void tiled_attention_forward(const Access&, Context&, const AttentionArgs&);
 void tiled_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);

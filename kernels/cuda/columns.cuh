@@ -1,5 +1,6 @@
-// Sums over the rows of (T, H) for each column, in two passes whose shape the sizes alone decide:
-// chunks of rows add up to partial sums, the partial sums to the result.
+// Sums over the rows of a (T, H) matrix for each column, in two passes: chunks of rows add up to
+// partial sums, then the partial sums add up to the result. The sizes alone determine the order of
+// additions.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +11,10 @@
 
 namespace trident::cuda {
 
-inline constexpr int column_rows = 8;  // rows that a block reads side by side
+inline constexpr int column_rows = 8;  // rows that a block reads in parallel
 
-// F: `static constexpr int sums`, and `template <int N> __device__ void add(row, column, float
-// (&totals)[sums][N]) const` which adds the terms of N elements of a row.
+// F has `static constexpr int sums` and `template <int N> __device__ void add(row, column, float
+// (&totals)[sums][N]) const`, which adds the terms of N elements of a row.
 template <int N, class F>
 __global__ void __launch_bounds__(32 * column_rows, 4)
     partial_column_sums(std::int64_t rows, std::int64_t columns, std::int64_t chunk, F f,
@@ -40,7 +41,7 @@ __global__ void __launch_bounds__(32 * column_rows, 4)
   }
   __syncthreads();
   if (column >= columns) return;
-  // Each of the block's rows of threads adds up some of the N elements.
+  // Each row of the block's threads adds up some of the N elements.
   for (int j = at; j < F::sums * N; j += column_rows) {
     float total = 0;
 #pragma unroll
@@ -78,6 +79,8 @@ __global__ void __launch_bounds__(32 * column_rows)
   to[column] = rounded<U>(to_float(to[column]) + total);
 }
 
+// Runs both passes, with the context's scratch memory. `wide`: all arrays allow 16-byte accesses at
+// multiples of N elements.
 template <int N, class F, class U>
 void column_sums(const Access& access, Context& context, std::int64_t rows, std::int64_t columns,
                  bool wide, const F& f, const ColumnTargets<F::sums, U>& targets) {

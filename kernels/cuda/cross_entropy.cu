@@ -8,7 +8,7 @@
 namespace trident::cuda {
 namespace {
 
-constexpr int row_threads = 512;  // a block takes a row
+constexpr int row_threads = 512;  // a block handles a row
 
 template <bool Wide, class T, int N>
 __device__ inline void load_pack(const T* from, float (&x)[N]) {
@@ -29,9 +29,10 @@ __device__ inline void store_pack(T* to, const float (&x)[N]) {
   }
 }
 
-// f(column, values) for packs of the row's first `valid` columns, in turn over the threads, with
-// several on their way at a time; a last part of a pack goes element by element. A row that is not
-// Wide is read by elements into the same packs: a wider padding of the vocabulary changes no sum.
+// Calls f(column, values) for packs of the row's first `valid` columns. The threads take packs in
+// turn; several loads overlap. The remainder of less than a pack is handled element by element. A
+// row that is not Wide is read by elements into the same packs, so a wider padding of the
+// vocabulary changes no sum.
 template <bool Wide, class T, class F>
 __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
   constexpr int N = pack_size<std::remove_const_t<T>>, at_once = 4;
@@ -57,13 +58,13 @@ __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
   }
 }
 
-// To the precision of the logits: a fast exponential for those of 16 bits.
+// As precise as the logits need: a fast exponential for 16-bit logits.
 template <class T>
 __device__ inline float exponential(float x) {
   return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
-// The label's column here, or -1.
+// The label's column on this rank, or -1.
 __device__ inline std::int64_t column_of(const CrossEntropyShape& shape, std::int32_t label) {
   const std::int64_t column = label - shape.begin;
   return column >= 0 && column < shape.valid ? column : -1;
@@ -143,9 +144,9 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
-// Losses, and where a scale is given the gradient, of rows that are whole. A first reading keeps
-// each thread's maximum and the sum of exponentials below it (Milakov & Gimelshein 2018), the
-// second finds the row in the caches.
+// The losses and, with `with_gradient`, the gradient of rows of which this rank has all columns.
+// The first pass keeps each thread's maximum and its sum of exponentials relative to that maximum
+// (Milakov & Gimelshein 2018). The second pass finds the row in the caches.
 template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     whole_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(row_threads)
   const std::int64_t t = blockIdx.x;
   T* const row = logits + t * columns;
   const std::int64_t target = column_of(shape, labels[t]);
-  // Before any thread can have changed it.
+  // Read before any thread can have changed it.
   const double target_logit = target < 0 ? 0.0 : static_cast<double>(to_float(row[target]));
   float best = -INFINITY, exponentials = 0, sum = 0;
   each_pack<Wide>(static_cast<const T*>(row), shape.valid, [&]<int M>(std::int64_t, float(&x)[M]) {
@@ -200,7 +201,7 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
-// Calls f<T, Wide>: whether the rows of the logits allow packs of 16 bytes.
+// Calls f<T, Wide>. Wide means that the rows of the logits allow packs of 16 bytes.
 template <class F>
 void by_row(const Access& access, const Tensor& logits, const F& f) {
   by_dtype(logits.dtype(), [&]<class T>(T*) {

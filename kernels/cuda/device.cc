@@ -44,7 +44,7 @@ class CudaStream final : public Stream {
       *marks_[i].slot = {origin_ns_ + after, origin_ns_ + after};
     }
     marks_used_ = 0;
-    set_origin();  // event times are floats: they must not grow
+    set_origin();  // event times are floats: a new origin keeps them small
   }
 
   void write(void* to, std::span<const std::byte> from) override {
@@ -82,8 +82,8 @@ class CudaStream final : public Stream {
   }
 
   std::unique_ptr<Queue> queue_;
-  // With their first use: a queue for communication stages nothing and has no clock, and pinned
-  // memory is slow to get and may stop the device.
+  // Created at their first use. A queue for communication stages nothing and has no clock; pinned
+  // memory is slow to allocate and may stall the device.
   std::optional<UploadRing> uploads_;
   std::optional<Downloads> downloads_;
   std::optional<Event> origin_;
@@ -114,7 +114,7 @@ class CudaDevice final : public Device {
     void* address = nullptr;
     const cudaError_t status = cudaMalloc(&address, std::max<std::size_t>(bytes, 1));
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // not an error of what follows
+      cudaGetLastError();  // clears the error for later calls
       const Memory now = memory();
       throw OutOfMemory(name_ + ": no memory for an allocation of " + std::to_string(bytes) +
                         " bytes; " + std::to_string(now.free) + " of " + std::to_string(now.total) +
@@ -129,7 +129,7 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
     return {.free = static_cast<std::int64_t>(free), .total = static_cast<std::int64_t>(total)};
   }
-  // Small requests share a segment; each allocation stops the whole device.
+  // Small requests share a segment, because each cudaMalloc stalls the complete device.
   Segment allocate_segment(std::size_t at_least) override {
     constexpr std::size_t usual = std::size_t{8} << 20, page = std::size_t{2} << 20;
     const std::size_t needed = (at_least + page - 1) / page * page;
@@ -163,7 +163,8 @@ class CudaDevice final : public Device {
   std::string name_;
 };
 
-// Of the kernel's module, as nvidia-smi shows it; "" where the system doesn't tell.
+// Version of the driver's kernel module, as nvidia-smi shows it; "" if the system does not report
+// it.
 std::string driver_version() {
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
@@ -173,13 +174,14 @@ std::string driver_version() {
                                                                                  : "";
 }
 
-// Of cuBLASLt and cuDNN; "" for 0.
+// Version text of cuBLASLt or cuDNN; "" for 0.
 std::string library_text(int version) {
   if (version == 0) return "";
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
 
+// Version text of the CUDA driver API or runtime.
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -188,8 +190,9 @@ std::string version_text(int version) {
 }  // namespace cuda
 
 GpuSearch find_gpus() {
-  // A queue for each pipeline link and asynchronous group beside the kernels': with the driver's 8
-  // connections one could wait behind another's work. Read with the first call of the runtime.
+  // There is one queue for each pipeline link and asynchronous group besides the queue of the
+  // kernels. With the driver's default of 8 connections one queue could wait behind another's work.
+  // CUDA reads the variable at the first call of the runtime.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -200,8 +203,8 @@ GpuSearch find_gpus() {
   }
   return {.count = 0,
           .reason = status == cudaSuccess || status == cudaErrorNoDevice
-                        ? "the NVIDIA driver shows no GPU"
-                        : std::string("the CUDA runtime says: ") + cudaGetErrorString(status)};
+                        ? "the NVIDIA driver reports no GPU"
+                        : std::string("the CUDA runtime reports: ") + cudaGetErrorString(status)};
 }
 
 bool connect_gpus() {
@@ -220,7 +223,7 @@ bool connect_gpus() {
       if (from == to) continue;
       const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
       if (status == cudaErrorPeerAccessAlreadyEnabled) {
-        cudaGetLastError();  // not an error of what follows
+        cudaGetLastError();  // clears the error for later calls
       } else {
         cuda::check(status, "cudaDeviceEnablePeerAccess");
       }

@@ -8,7 +8,7 @@
 namespace trident::cuda {
 namespace {
 
-// Bytes of one value, repeated: `pattern` holds 8 bytes' worth of them.
+// Fills memory with one repeated value; `pattern` holds 8 bytes of it.
 struct Fill {
   std::uint64_t* to;
   std::uint64_t pattern;
@@ -26,7 +26,7 @@ struct Fill {
 struct FillBytes {
   std::uint8_t* to;
   std::uint64_t pattern;
-  int size;  // of an element
+  int size;  // bytes of an element
   template <int N>
   __device__ void run(std::int64_t i) const {
     to[i] = static_cast<std::uint8_t>(pattern >> (i % size * 8));
@@ -152,6 +152,7 @@ struct AddBias {
   }
 };
 
+// The terms of column sums that are the elements themselves.
 template <class T>
 struct Itself {
   static constexpr int sums = 1;
@@ -190,7 +191,7 @@ void fill(const Access& access, Context&, const Tensor& x, double value) {
   const Queue& queue = queue_of(access);
   auto* const to = static_cast<std::uint8_t*>(TensorAddress::of(access, x));
   const std::uint64_t pattern = pattern_of(x.dtype(), value);
-  // A view may begin at any element: up to 15 bytes before the first whole access.
+  // A view may begin at any element, so up to 15 bytes precede the first 16-byte access.
   const std::int64_t bytes = x.bytes();
   const int size = static_cast<int>(size_of(x.dtype()));
   const std::int64_t head =

@@ -11,7 +11,7 @@
 namespace trident::cuda {
 namespace {
 
-// Elements count those of out.
+// Elements are counted in `out`.
 template <class T>
 struct Lookup {
   const std::int32_t* ids;
@@ -27,7 +27,8 @@ struct Lookup {
   }
 };
 
-// Rows of the table as ids, its end for ids of other slices and padding: few bits to sort by.
+// Replaces ids by rows of the table, which need few bits to sort by. Ids of other slices and the
+// padding id get the row `end`.
 struct Number {
   const std::int32_t* ids;
   std::int32_t *rows, *ascending;
@@ -41,10 +42,11 @@ struct Number {
   }
 };
 
-// Tokens in the order of their rows of the table. Rows that many tokens have are cut every
-// `equal_ids` tokens, so that common words don't keep one block busy; where, the ids alone decide.
+// Tokens sorted by their rows of the table. A row that many tokens share is split into chunks of
+// `equal_ids` tokens, so that common words do not keep one block busy. The ids alone determine the
+// chunks.
 struct SortedTokens {
-  std::int64_t count, end;  // end: of the table, the row of tokens that have none
+  std::int64_t count, end;  // end: the row number of tokens without a row
   const std::int32_t *rows, *tokens;
 
   __device__ std::int64_t first_of(std::int32_t row, std::int64_t before) const {
@@ -59,11 +61,11 @@ struct SortedTokens {
     }
     return low;
   }
-  // The later chunk of a row that begins at 64 · slot … 64 · slot + 63: there is one at most, and
-  // no two of a row or of neighbours share a slot.
+  // The later (not first) chunk of a row that begins in [64 · slot, 64 · slot + 64). There is at
+  // most one, and no two chunks of a row or of neighbouring rows share a slot.
   struct Chunk {
-    std::int64_t first;  // token
-    int number;          // in its row; 0: no later chunk begins here
+    std::int64_t first;  // index of the first token
+    int number;          // index in its row; 0: no later chunk begins here
   };
   __device__ Chunk later(std::int64_t slot) const {
     const std::int64_t from = slot * equal_ids;
@@ -77,7 +79,7 @@ struct SortedTokens {
   }
 };
 
-// total += the rows of a chunk that begins at token `first`, in order.
+// total += the rows of the chunk that begins at token `first`, in order.
 template <int N, class T>
 __device__ inline void add_chunk(const SortedTokens& sorted, std::int64_t first, const T* grad,
                                  std::int64_t columns, float (&total)[N]) {
@@ -106,9 +108,9 @@ __device__ inline void add_chunk(const SortedTokens& sorted, std::int64_t first,
   }
 }
 
-// (A second number in __launch_bounds__ has the compiler spend the registers that eight rows at
-// once need.) First chunks of rows are added to the table, later ones up to `sums`, (slots,
-// columns). The first blocks do the later chunks, which are long.
+// Adds the first chunk of each row to the table, and sums the later chunks into `sums` (slots,
+// columns). The first blocks handle the later chunks, because these are long. (The second number of
+// __launch_bounds__ lets the compiler use the registers that eight rows at once need.)
 template <int N, class T, class U>
 __global__ void __launch_bounds__(128, 8)
     add_rows_by_id(SortedTokens sorted, std::int64_t slots, std::int64_t columns, const T* grad,
@@ -138,7 +140,7 @@ __global__ void __launch_bounds__(128, 8)
   }
 }
 
-// The block of a row's second chunk adds the sums of all later ones.
+// The block of a row's second chunk adds the sums of all later chunks to the table.
 template <int N, class U>
 __global__ void __launch_bounds__(128)
     add_later_chunks(SortedTokens sorted, std::int64_t columns, const float* sums, U* table) {
@@ -187,7 +189,8 @@ __device__ inline void add_packed(const Packed<N, T>& x, float (&total)[N]) {
   for (int j = 0; j < N; ++j) total[j] += v[j];
 }
 
-// Blocks by columns and positions. first_position: of the gradient's first row.
+// Blocks are arranged by columns and positions. first_position is the position of the gradient's
+// first row.
 template <int N, class T, class U>
 __global__ void __launch_bounds__(256, 4)
     position_gradient_kernel(std::int64_t columns, std::int64_t sequence,
@@ -301,7 +304,7 @@ void position_backward(const Access& access, Context&, const PositionBackwardArg
       const bool wide = aligned(grad, table) && columns % N == 0;
       const std::int64_t packs = ceil_div(columns, wide ? N : 1);
       const std::int64_t across = ceil_div(packs, 256);
-      // Whole warps, as few as hold a block's share of the columns.
+      // The number of full warps that holds a block's share of the columns.
       const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);
       start(queue_of(access), blocks_of(across, std::min<std::int64_t>(args.sequence, 65535)),
             threads, wide ? position_gradient_kernel<N, T, U> : position_gradient_kernel<1, T, U>,

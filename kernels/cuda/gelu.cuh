@@ -1,12 +1,14 @@
-// GELU in its tanh form, and the logistic function, without cancellation at either end.
+// GELU in its tanh form, and the logistic function, without cancellation for large positive or
+// negative arguments.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace trident::cuda {
 
-// 1 / (1 + exp(x)) and its complement; x is the argument negated, NaN stays NaN. T is the element
-// type: __expf, right within 2^-17, will do for 16 bits. __fdividef wants a divisor below 2^126.
+// 1 / (1 + exp(x)) and its complement. x is the negated argument of the sigmoid; NaN stays NaN. T
+// is the element type: for 16 bits __expf, with an error within 2^-17, is accurate enough.
+// __fdividef needs a divisor below 2^126.
 struct Sigmoid {
   float value, complement;
 };
@@ -19,7 +21,7 @@ __device__ inline Sigmoid sigmoid_of_negated(float x) {
 }
 
 // 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x³). Beyond ±100 the sigmoid
-// no longer changes, and x³ must not overflow.
+// no longer changes; the clamp keeps x³ from overflowing.
 __device__ inline float within_100(float x) {
   return x > 100.0f ? 100.0f : x < -100.0f ? -100.0f : x;
 }

@@ -1,5 +1,6 @@
-// Products by cuBLASLt. It sees matrices by columns: the row-major c = op(a) op(b) is its
-// cᵀ = op(b)ᵀ op(a)ᵀ, with its A our b and its B our a, and no data moved.
+// Matrix products by cuBLASLt. cuBLASLt reads matrices in column-major order. It therefore computes
+// the row-major c = op(a) op(b) as cᵀ = op(b)ᵀ op(a)ᵀ: its A is our b, its B is our a, and no data
+// moves.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -22,9 +23,9 @@
 namespace trident::cuda {
 namespace {
 
-constexpr int candidates = 8;  // algorithms that are timed
+constexpr int candidates = 8;  // number of algorithms to time
 
-// Of an epilogue; for what is logged.
+// Name of an epilogue, for the log.
 std::string name_of_epilogue(int epilogue) {
   switch (epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
@@ -86,7 +87,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name
 }
 
 Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
-  Layout layout;  // `columns` contiguous elements a row are its columns of that length
+  Layout layout;  // a row of `columns` contiguous elements is a column of cuBLASLt
   check(
       cublasLtMatrixLayoutCreate(layout.out(), type_of(dtype), static_cast<std::uint64_t>(columns),
                                  static_cast<std::uint64_t>(rows), columns),
@@ -126,24 +127,24 @@ class LtProducts final : public Products {
   }
 
   bool run_fused(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
-                 const Way& in_steps) override {
+                 const Way& unfused) override {
     if (without("epilogues") || (args.bias && args.bias.dtype() != args.c.dtype())) return false;
-    // Rows of the auxiliary matrix are multiples of 8 elements (cublasLt.h, EPILOGUE_AUX_LD).
+    // cuBLASLt needs auxiliary rows of a multiple of 8 elements (cublasLt.h, EPILOGUE_AUX_LD).
     if ((args.pre_activation || args.gelu_input) && args.c.dim(1) % 8 != 0) return false;
     if (args.pre_activation) {
       return multiply(queue, access, context, args,
                       args.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX,
-                      nullptr, in_steps);
+                      nullptr, unfused);
     }
     if (args.gelu_input) {
-      return multiply(queue, access, context, args, CUBLASLT_EPILOGUE_DGELU, nullptr, in_steps);
+      return multiply(queue, access, context, args, CUBLASLT_EPILOGUE_DGELU, nullptr, unfused);
     }
-    // cuBLASLt overwrites the bias gradient, in fp32 where c is.
+    // cuBLASLt overwrites the bias gradient, which is fp32 if c is.
     if (args.bias || args.c.dtype() != DType::f32) return false;
     const std::int64_t m = args.c.dim(0);
     const Tensor sums = context.empty({m}, DType::f32, Category::workspace);
     if (!multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BGRADB, data<float>(access, sums),
-                  in_steps)) {
+                  unfused)) {
       return false;
     }
     add(access, context, sums, args.bias_gradient);
@@ -151,9 +152,9 @@ class LtProducts final : public Products {
   }
 
  private:
-  // False: there is no algorithm, or `in_steps` is faster than all.
+  // Returns false if there is no algorithm, or `in_steps` is faster than all of them.
   bool multiply(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
-                cublasLtEpilogue_t epilogue, float* bias_gradient, const Way& in_steps = {}) {
+                cublasLtEpilogue_t epilogue, float* bias_gradient, const Way& unfused = {}) {
     const Operands operands{.a = TensorAddress::of(access, args.a),
                             .b = TensorAddress::of(access, args.b),
                             .bias = TensorAddress::of(access, args.bias),
@@ -168,7 +169,7 @@ class LtProducts final : public Products {
     }
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      found = plans_.emplace(key, make_plan(queue, access, context, args, key, operands, in_steps))
+      found = plans_.emplace(key, make_plan(queue, access, context, args, key, operands, unfused))
                   .first;
     }
     if (!found->second) return false;
@@ -178,7 +179,7 @@ class LtProducts final : public Products {
         launch(queue, access, plan, plan.algorithm, key.accumulate, operands, operands.c);
     if (status != CUBLAS_STATUS_SUCCESS && epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
       refused(key, cublasLtGetStatusString(status));
-      found->second = std::nullopt;  // in steps from now on
+      found->second = std::nullopt;  // separate kernels from now on
       return false;
     }
     check(status, "a product");
@@ -234,7 +235,7 @@ class LtProducts final : public Products {
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.out()), "preferences");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products_workspace);
-    // A product whose k is split may add up its parts in the output's type: 16 bits are too few.
+    // A product with split k may add its parts in the output type; 16 bits are too few for that.
     if (key.output != DType::f32) {
       set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
@@ -246,10 +247,10 @@ class LtProducts final : public Products {
     return preference;
   }
 
-  // Nothing where cuBLASLt has no algorithm for it, or `in_steps` is faster.
+  // Returns nullopt if cuBLASLt has no algorithm, or `in_steps` is faster.
   std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
                                 const GemmArgs& args, const ProductKey& key,
-                                const Operands& operands, const Way& in_steps) {
+                                const Operands& operands, const Way& unfused) {
     Plan plan{.description = describe(key, operands),
               .a = make_layout(key.input, args.b.dim(0), args.b.dim(1)),
               .b = make_layout(key.input, args.a.dim(0), args.a.dim(1)),
@@ -258,7 +259,8 @@ class LtProducts final : public Products {
     const Preference preference = preference_of(key);
     std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
     int count = 0;
-    // One algorithm for a shape, whatever the run: timing could choose another the next time.
+    // Deterministic mode uses one algorithm for a shape in every run; timing could choose another
+    // one the next time.
     const bool by_time = !context.kernel_options().deterministic && !without("timing");
     const int wanted = by_time ? candidates : 1;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
@@ -269,9 +271,9 @@ class LtProducts final : public Products {
       return std::nullopt;
     }
     plan.algorithm = results[0].algo;
-    if (!by_time || (count == 1 && !in_steps)) return plan;
+    if (!by_time || (count == 1 && !unfused)) return plan;
 
-    // In place of what a product adds to, so that it is added once.
+    // Timing runs the product many times, so an accumulating product writes to a spare result.
     const auto like = [&](const Tensor& x) {
       return context.empty(x.shape(), x.dtype(), Category::workspace);
     };
@@ -284,9 +286,9 @@ class LtProducts final : public Products {
       refused(key, "no algorithm runs");
       return std::nullopt;
     }
-    if (!in_steps) return plan;
+    if (!unfused) return plan;
     const double other = least_time(queue, [&] {
-      in_steps(spare);
+      unfused(spare);
       return true;
     });
     if (time < other) return plan;
@@ -295,8 +297,8 @@ class LtProducts final : public Products {
     return std::nullopt;
   }
 
-  // Milliseconds that `run` takes, the lesser of two measurements after one that doesn't count:
-  // clocks rise, and another rank may be at work. None where it returns false.
+  // Milliseconds that `run` takes: the lesser of two measurements after one warm-up call, because
+  // clocks rise and another rank may use the GPU. Infinity if `run` returns false.
   template <class Run>
   static double least_time(const Queue& queue, const Run& run) {
     constexpr int runs = 3;
@@ -313,7 +315,8 @@ class LtProducts final : public Products {
     return best;
   }
 
-  // Takes the fastest of the algorithms into the plan; its time in milliseconds.
+  // Puts the fastest algorithm into the plan. Returns its time in milliseconds, infinity if none
+  // runs.
   double choose_by_time(const Queue& queue, const Access& access, Plan& plan, bool accumulate,
                         const Operands& operands, void* c,
                         const std::array<cublasLtMatmulHeuristicResult_t, candidates>& results,

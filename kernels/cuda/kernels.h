@@ -1,5 +1,8 @@
-// The CUDA implementation of kernels/*.h. Entries as in kernels/backend.h; they put kernels into
-// the queue that the Access names and return. All results are the same from run to run.
+// The CUDA implementation of kernels/*.h, with the entries of kernels/backend.h. Called inside
+// stream work: each function enqueues GPU kernels on the queue of the Access and returns without
+// waiting. With KernelOptions::deterministic all results are the same from run to run. Without it,
+// gemm times the algorithms at the first product of a shape and waits for the queue. Throws Error
+// if the CUDA runtime or a library fails.
 #pragma once
 
 #include "kernels/backend.h"

@@ -1,5 +1,5 @@
-// What the plans of cuBLASLt and the graphs of cuDNN are told apart by: all that their making
-// reads.
+// Cache keys of cuBLASLt plans and cuDNN graphs. A key holds everything that the construction of
+// the plan or graph reads.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace trident::cuda {
 
-// The largest power of two up to 16, the widest access, that divides the address.
+// The largest power of two that divides the address, at most 16 (the widest access).
 inline std::uint32_t alignment_of(const void* address) {
   return std::uint32_t{1} << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 16);
 }
@@ -24,7 +24,7 @@ struct ProductKey {
   std::uint32_t align_a, align_b, align_c, align_bias, align_auxiliary;
   auto operator<=>(const ProductKey&) const = default;
 };
-// epilogue: the library's number; tf32: counts where a and b are fp32.
+// `epilogue` is cuBLASLt's number of the epilogue. `tf32` only matters if a and b are fp32.
 inline ProductKey key_of(const Access& access, const GemmArgs& args, int epilogue, bool tf32) {
   const auto alignment = [&](const Tensor& x) {
     return alignment_of(TensorAddress::of(access, x));

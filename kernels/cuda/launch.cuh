@@ -1,4 +1,5 @@
-// Starts a kernel on a queue. One plain call: no <<<>>>, which only one compiler reads.
+// Starts a kernel on a queue. It is a plain function call, not the <<<>>> syntax, because
+// tests/emulation also compiles the kernels with a C++ compiler.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 namespace trident::cuda {
 
+// Does nothing if a dimension of `blocks` is 0. Throws Error if the launch fails.
 template <class... Parameters, class... Arguments>
 void start(const Queue& queue, dim3 blocks, int threads, void (*kernel)(Parameters...),
            const Arguments&... arguments) {

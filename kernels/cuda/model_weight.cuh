@@ -1,4 +1,4 @@
-// The 16-bit copy of the weights that an update rewrites, where there is one.
+// The optional 16-bit copy of the weights, which an optimizer update rewrites.
 #pragma once
 
 #include "core/tensor.h"
@@ -23,6 +23,7 @@ struct ModelWeight {
   }
 };
 
+// Calls f with the ModelWeight of the tensor, or with NoModelWeight if the tensor is undefined.
 template <class F>
 void by_model_weight(const Access& access, const Tensor& tensor, F&& f) {
   if (!tensor) return f(NoModelWeight{});

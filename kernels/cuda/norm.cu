@@ -14,7 +14,7 @@ struct Forward {
   T* y;
   float *mean, *rstd;
   std::int64_t rows, columns;
-  float inverse, epsilon;  // 1 / columns
+  float inverse, epsilon;  // inverse: 1 / columns
 };
 template <class T>
 struct Backward {
@@ -25,16 +25,16 @@ struct Backward {
   float inverse;
 };
 
-// A row belongs to Lanes threads, P packs of N elements each: all are fetched before the first sum,
-// and stay in registers as they came. Rows that don't fit (P = 0) are fetched again in each pass,
-// a section of 4 packs at a time.
+// A row belongs to Lanes threads; each has P packs of N elements. A thread fetches all packs before
+// the first sum and keeps them packed in registers. Rows that do not fit (P = 0) are fetched again
+// in each pass, a section of 4 packs at a time.
 template <int Lanes, int P, int N>
 struct Row {
   static constexpr bool kept = P > 0;
   static constexpr int packs = kept ? P : 4;
   int lane, columns;
 
-  // f(begin) for each section.
+  // Calls f(begin) for each section.
   template <class F>
   __device__ void each(F f) const {
     if constexpr (kept) {
@@ -48,7 +48,7 @@ struct Row {
   __device__ bool has(int begin, int p) const {
     return (kept && N > 1 && p + 1 < P) || column(begin, p) < columns;
   }
-  // Zeros beyond the end.
+  // Fetches the packs of a section, with zeros beyond the end of the row.
   template <class T>
   __device__ void take(const T* from, int begin, Packed<N, T> (&to)[packs]) const {
 #pragma unroll
@@ -60,8 +60,8 @@ struct Row {
 };
 
 template <int Lanes>
-inline constexpr int block_threads = Lanes == 32 ? 128 : Lanes;  // a warp takes a row, or a block
-// What leaves `warps` on each multiprocessor their registers.
+inline constexpr int block_threads = Lanes == 32 ? 128 : Lanes;  // a warp or a block handles a row
+// The number of blocks that must fit on a multiprocessor at once, so that `warps` warps run there.
 template <int Lanes, int warps>
 inline constexpr int blocks_at_once = warps * 32 / block_threads<Lanes>;
 
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
   const T* const from = a.x + at * a.columns;
   T* const to = a.y + at * a.columns;
   Packed<N, T> x[Layout::packs], weight[Layout::packs], bias[Layout::packs];
-  // A branch around the bias's loads, or on it later, would keep them from overlapping with the
-  // others: without a bias the weight stands in for it, times 0.
+  // Without a bias the weight replaces it, times 0. A branch around the loads of the bias, or on
+  // the bias later, would keep these loads from overlapping with the others.
   const float with_bias = a.bias ? 1.0f : 0.0f;
   const auto take_weights = [&](int begin) {
     row.take(a.weight, begin, weight);
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
   }
 }
 
-// With g = grad_y·weight and the normalised row h: rstd · (g - mean(g) - h·mean(g·h)); RMSNorm has
-// no mean(g).
+// grad_x = rstd · (g - mean(g) - h·mean(g·h)) with g = grad_y·weight and h the normalised row.
+// RMSNorm omits mean(g).
 template <int Lanes, int P, int N, class T>
 __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P == 4 ? 20 : 24>)
     backward_kernel(Backward<T> a) {
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
     row.take(a.x + first, begin, x);
     row.take(a.weight, begin, weight);
   };
-  // As the bias of the forward pass.
+  // Handled like the bias of the forward pass.
   const float with_residual = a.residual ? 1.0f : 0.0f;
   const auto take_residual = [&](int begin) {
     row.take((a.residual ? a.residual : a.grad_y) + first, begin, residual);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
       h[j] = (h[j] - center) * rstd;
     }
   };
-  float sums[2] = {};  // of g and of g·h; g is 0 beyond the row
+  float sums[2] = {};  // sums of g and of g·h; g is 0 beyond the row
   row.each([&](int begin) {
     if constexpr (!Layout::kept) take(begin);
 #pragma unroll
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
   });
 }
 
-// Calls f<Lanes, P, N> with the layout for rows of `columns` elements. At most 4 packs, so that all
+// Calls f<Lanes, P, N> with the layout for rows of `columns` elements. P is at most 4, so that all
 // operands of the backward pass fit in registers.
 template <class T, class F>
 void by_row(std::int64_t columns, bool wide, const F& f) {
@@ -250,7 +250,7 @@ struct WeightTerms {
   static constexpr int sums = 2;
   const T *grad_y, *x;
   const float *mean, *rstd;
-  float with_mean;  // 0: RMSNorm, where `mean` is any row of numbers
+  float with_mean;  // 0 for RMSNorm, where `mean` is a dummy
   std::int64_t columns;
   template <int N>
   __device__ void add(std::int64_t row, std::int64_t column, float (&totals)[2][N]) const {

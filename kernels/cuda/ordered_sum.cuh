@@ -1,4 +1,5 @@
-// Sums of many terms in fp64, in an order that their number alone decides.
+// Sums of many terms in fp64. The order of additions depends on the number of terms and on `wide`,
+// never on timing.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -8,7 +9,8 @@
 
 namespace trident::cuda {
 
-// F: `template <int N> __device__ double sum(i) const`, of N elements from i on.
+// F has `template <int N> __device__ double sum(i) const`, which sums the terms of N elements from
+// i on.
 template <int N, class F>
 __global__ void __launch_bounds__(256) chunk_sums(std::int64_t n, F f, double* partial) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * ordered_chunk;
@@ -23,7 +25,7 @@ __global__ void __launch_bounds__(256) chunk_sums(std::int64_t n, F f, double* p
   if (threadIdx.x == 0) partial[blockIdx.x] = total;
 }
 
-// *to := (add ? *to : 0) + the sum of n terms. One block.
+// *to := (add ? *to : 0) + the sum of n terms. Runs in one block.
 static __global__ void __launch_bounds__(256)
     total_of(std::int64_t n, const double* terms, double* to, bool add) {
   double total = 0;
@@ -32,7 +34,7 @@ static __global__ void __launch_bounds__(256)
   if (threadIdx.x == 0) *to = total + (add ? *to : 0.0);
 }
 
-// Uses the context's scratch memory.
+// Runs both kernels, with the context's scratch memory.
 template <int N, class F>
 void ordered_sum(const Access& access, Context& context, std::int64_t n, bool wide, const F& f,
                  double* to, bool add) {

@@ -1,4 +1,4 @@
-// Elements as fp32 in registers, moved to and from memory 16 bytes at a time.
+// Loads and stores of 16 bytes at a time. In registers the elements are fp32.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,7 +22,7 @@ __device__ inline float to_float(Float16 x) {
   return __half2float(__ushort_as_half(x.bits));
 }
 
-// Rounded to nearest, ties to even.
+// Rounds to nearest, ties to even.
 template <class T>
 __device__ inline T rounded(float x) {
   T y;
@@ -36,10 +36,11 @@ __device__ inline T rounded(float x) {
   return y;
 }
 
-// Elements of T in one access.
+// The number of elements of T in one 16-byte access.
 template <class T>
 inline constexpr int pack_size = 16 / static_cast<int>(sizeof(T));
-// Elements at once where arrays of several types go together: a whole access of the narrowest.
+// The number of elements to process together if arrays have several types: one full access of the
+// narrowest type.
 template <class... T>
 inline constexpr int pack_size_of = [] {
   int size = 1;
@@ -47,8 +48,9 @@ inline constexpr int pack_size_of = [] {
   return size;
 }();
 
-// N elements as they lie in memory: N 1, or a multiple of pack_size<T> at an address that is a
-// multiple of 16. Several are fetched before the first is unpacked, so that their loads overlap.
+// N elements in their memory format. N is 1, or a multiple of pack_size<T> at an address that is a
+// multiple of 16. A kernel fetches several packs before it unpacks the first, so that their loads
+// overlap.
 template <int N, class T>
 struct Packed {
   static_assert(N % pack_size<T> == 0);
@@ -111,7 +113,7 @@ __device__ inline void store(T* p, const float (&x)[N]) {
   }
 }
 
-// Whether 16-byte accesses at these addresses, null ones aside, are allowed.
+// Whether all addresses allow 16-byte accesses. Null pointers count as aligned.
 template <class... P>
 inline bool aligned(const P*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int most_peers = 64;
 
-// Accumulator of an element type.
+// The accumulator of an element type.
 template <class T>
 using Wide =
     std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float, T>;
@@ -34,7 +34,7 @@ __device__ inline T narrowed(Wide<T> x) {
   }
 }
 
-// As kernels/cpu/reduce.cc: integers wrap, a NaN wins minimum and maximum.
+// As in kernels/cpu/reduce.cc: integers wrap, a NaN wins minimum and maximum.
 template <class T>
 __device__ inline T combined(ReduceOp op, T a, T b) {
   if constexpr (std::is_integral_v<T>) {

@@ -1,4 +1,6 @@
-// Matrix products on the GPU; gemm_cublaslt.cc has them from cuBLASLt.
+// Matrix products on the GPU; gemm_cublaslt.cc implements them with cuBLASLt. One object belongs to
+// one context. Called inside stream work. Throws Error if the library fails or has no algorithm for
+// a plain product.
 #pragma once
 
 #include <functional>
@@ -12,17 +14,18 @@ namespace trident::cuda {
 class Products {
  public:
   virtual ~Products() = default;
-  // The product with its bias.
+  // Runs the product and its bias, without the epilogue.
   virtual void run(const Queue&, const Access&, Context&, const GemmArgs&) = 0;
-  // With what goes along, in one pass; false where that is not possible, or slower than `in_steps`,
-  // which does the same, and nothing was done.
+  // Runs the product and its epilogue in one pass. Returns false if that is not possible, or slower
+  // than `in_steps`; the caller then runs `in_steps`, which computes the same with separate
+  // kernels.
   using Way = std::function<void(const GemmArgs&)>;
   virtual bool run_fused(const Queue&, const Access&, Context&, const GemmArgs&,
-                         const Way& /*in_steps*/) {
+                         const Way& /*unfused*/) {
     return false;
   }
 };
 std::unique_ptr<Products> make_products();
-int products_version();  // of the library: 130100 is 13.1.0
+int products_version();  // the library's: 130100 is 13.1.0
 
 }  // namespace trident::cuda

@@ -48,7 +48,7 @@ void Event::wait(const Queue& queue) const {
 bool Event::reached() const {
   const cudaError_t status = cudaEventQuery(event_);
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // not an error of what follows
+    cudaGetLastError();  // clears the error for later calls
     return false;
   }
   check(status, "cudaEventQuery");

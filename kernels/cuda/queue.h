@@ -1,4 +1,6 @@
-// What the Access of a GPU's stream names, and how calls of the CUDA runtime are checked.
+// The CUDA stream behind the Access of a GPU stream, and checks of CUDA runtime calls. Queue and
+// Event wrap cudaStream_t and cudaEvent_t. A failed runtime call throws Error, except in a
+// destructor.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,21 +17,23 @@ struct Queue {
   int device = 0;
 };
 
-// Throws Error: "cuda: <what>: <the runtime's text>".
+// Throws Error unless `status` is cudaSuccess: "cuda: <what>: <the runtime's text> (<error name>)".
 void check(cudaError_t status, const char* what);
 
-// Where the environment has TRIDENT_CUDA_LOG: says on stderr which library refused what, or what
-// was slower by it, and is now done by our kernels. Called once for each shape.
+// If the environment has TRIDENT_CUDA_LOG, prints a line on stderr. It says which library had no
+// kernel for a shape, or a slower one, so that our kernels run instead. Called once for each shape.
 void log_refusal(const std::string& text);
-// To find out on a GPU what a library's part costs or spoils: whether TRIDENT_CUDA_WITHOUT names it
-// in its list. "epilogues": what goes with a product is done in steps; "timing": cuBLASLt's first
-// algorithm is taken; "cudnn": attention is ours.
+// Whether the list in TRIDENT_CUDA_WITHOUT names `part`. It switches a library feature off, to
+// measure on a GPU what the feature costs or whether it causes an error. "epilogues": epilogues of
+// products run as separate kernels. "timing": the first algorithm of cuBLASLt is used. "cudnn":
+// attention runs on our kernels.
 bool without(std::string_view part);
 
-// The queue of a piece of work, its device made the calling thread's.
+// Returns the queue of a piece of stream work. Makes its device the current device of the calling
+// thread.
 const Queue& queue_of(const Access& access);
 
-// An event of its own, destroyed with it.
+// A CUDA event, created and destroyed with the object.
 class Event {
  public:
   explicit Event(bool timed = false);
@@ -38,10 +42,10 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Queue& queue);
-  void wait(const Queue& queue) const;  // the queue waits, not the host
-  bool reached() const;                 // what was recorded is done; true before any record
+  void wait(const Queue& queue) const;  // the queue waits; the host does not
+  bool reached() const;                 // the recorded work is done; true before any record
   void synchronize() const;             // the host waits
-  // From an earlier event to this one; both timed and reached.
+  // Time from an earlier event to this one. Both must be timed and reached.
   double milliseconds_since(const Event& earlier) const;
 
  private:

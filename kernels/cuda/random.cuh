@@ -9,6 +9,7 @@
 
 namespace trident::cuda {
 
+// Philox4x32-10 with the counter (low, high), each 64 bits.
 __device__ inline uint4 philox(std::uint64_t low, std::uint64_t high, std::uint64_t key) {
   unsigned c0 = static_cast<unsigned>(low), c1 = static_cast<unsigned>(low >> 32),
            c2 = static_cast<unsigned>(high), c3 = static_cast<unsigned>(high >> 32);
@@ -27,7 +28,7 @@ __device__ inline uint4 philox(std::uint64_t low, std::uint64_t high, std::uint6
   return make_uint4(c0, c1, c2, c3);
 }
 
-// Word `i` of four, i known only at run time, without local memory.
+// Word i of four. i is known only at run time; selecting with conditionals avoids local memory.
 __device__ inline unsigned word_of(uint4 words, unsigned i) {
   const unsigned low = i & 1 ? words.y : words.x, high = i & 1 ? words.w : words.z;
   return i & 2 ? high : low;
@@ -46,10 +47,11 @@ __device__ inline float normal_of(std::uint64_t key, std::uint64_t index) {
 
 struct Dropout {
   std::uint64_t key = 0;
-  unsigned threshold = 0;  // a word below it drops; 0: no dropout
+  unsigned threshold = 0;  // words below it drop the element; 0: no dropout
   float keep_scale = 1;
 
-  // Of elements index … index + N of a sample, index a multiple of N: 0 or keep_scale.
+  // Writes the factor of elements index … index + N of a sample: 0 or keep_scale. index must be a
+  // multiple of N.
   template <int N>
   __device__ void factors(std::uint64_t sample, std::uint64_t index, float (&to)[N]) const {
     if constexpr (N % 4 == 0) {

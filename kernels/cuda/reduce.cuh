@@ -1,4 +1,4 @@
-// Sums and maxima over a warp and over a block, in an order that the sizes alone decide.
+// Sums and maxima over a warp and over a block, in an order that the sizes alone determine.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@ struct Sum {
     return a + b;
   }
 };
-struct Maximum {  // NaNs are passed over
+struct Maximum {  // ignores NaNs
   __device__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
@@ -22,8 +22,9 @@ __device__ inline T reduce_warp(T x) {
   return x;
 }
 
-// Each of x over a block of Threads, a multiple of 32, for every thread. The block passes a barrier
-// before and after, so calls may follow each other.
+// Reduces each of x over a block of Threads threads, a multiple of 32; every thread gets the
+// result. There is a barrier before and after shared memory is written, so calls may follow each
+// other.
 template <int Threads, class Op, int K, class T>
 __device__ inline void reduce_block(T (&x)[K]) {
 #pragma unroll

@@ -1,4 +1,5 @@
-#include "kernels/attention.h"
+#include "kernels/rotary.h"
+
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
@@ -24,13 +25,13 @@ template <class T>
 struct Rotate {
   T* qkv;
   const float *cosines, *sines;
-  std::int64_t row;  // elements of a token
+  std::int64_t row;  // elements of a token in qkv
   unsigned sequence, begin;
-  int half, pairs;  // of a head, of the A + G heads
+  int half, pairs;  // pairs in a head, pairs in the A + G heads
   bool inverse;
 };
 
-// A block a token and some of its pairs, so that no thread divides 64-bit numbers.
+// A block handles one token and some of its pairs, so that no thread divides 64-bit numbers.
 template <int N, class T>
 __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
@@ -90,7 +91,7 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
                       .pairs = static_cast<int>(shape.heads + shape.groups) * half,
                       .inverse = args.inverse};
     constexpr int N = pack_size<T>;
-    // A pack lies within the first or the second half of a head.
+    // With these conditions a pack lies within the first or the second half of a head.
     const bool wide = aligned(a.qkv, a.cosines, a.sines) && half % N == 0;
     const std::int64_t packs = ceil_div(a.pairs, wide ? N : 1), across = ceil_div(packs, 256);
     const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);

@@ -1,5 +1,6 @@
-// A stable sort of row numbers by their ids: what makes the embedding's gradient repeatable without
-// atomics. sort_cub.cu does it with CUB.
+// A stable sort of row numbers by their ids. It makes the embedding's gradient repeatable without
+// atomics. sort_cub.cu implements it with CUB. Called inside stream work; throws Error if CUB
+// fails.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +10,9 @@
 
 namespace trident::cuda {
 
-// Device memory of n elements each; ids from 0 to 2^bits - 1. rows_out holds 0 … n - 1 in the order
-// of ascending ids, equal ids in ascending row; `ascending` holds 0 … n - 1 on entry.
+// Arguments of a sort: device arrays of n elements each. ids are in [0, 2^bits). On entry
+// `ascending` holds 0 … n - 1. Afterwards rows_out holds 0 … n - 1 in the order of ascending ids,
+// and in ascending order among equal ids; ids_out holds the sorted ids.
 struct SortRows {
   const std::int32_t* ids = nullptr;
   const std::int32_t* ascending = nullptr;

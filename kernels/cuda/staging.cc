@@ -26,7 +26,7 @@ std::span<std::byte> UploadRing::take(std::size_t wanted) {
       head_ = 0;
       return {memory_.data(), std::min(memory_.size(), wanted)};
     }
-    // Free is what lies between the head and the oldest piece, around the end of the ring.
+    // The free range lies between the head and the oldest copy, around the end of the ring.
     const std::size_t tail = in_flight_.front().begin;
     if (head_ == memory_.size()) head_ = 0;
     const std::size_t room = head_ > tail ? memory_.size() - head_ : tail - head_;

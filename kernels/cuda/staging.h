@@ -1,4 +1,6 @@
-// Pinned host memory through which small copies pass, so that the host never waits for them.
+// Pinned host memory for small copies between host and GPU. A copy through it does not block the
+// host, unless the memory is full. A stream owns its UploadRing and Downloads; they are used inside
+// stream work, except deliver(). Throws Error if the CUDA runtime fails.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +15,7 @@
 
 namespace trident::cuda {
 
+// A block of pinned host memory, freed with the object.
 class Pinned {
  public:
   explicit Pinned(std::size_t bytes);
@@ -27,11 +30,13 @@ class Pinned {
   std::size_t bytes_;
 };
 
-// Host to device: a ring, reused from its oldest copy on once that has run.
+// Copies from host to device through a ring buffer. The ring reuses the memory of its oldest copy
+// once that copy has run.
 class UploadRing {
  public:
   explicit UploadRing(std::size_t bytes) : memory_(bytes) {}
-  // `from` may be reused at once. Waits only where the ring is full of copies that have not run.
+  // Enqueues a copy; `from` may be reused at once. Waits only if the ring is full of copies that
+  // have not run.
   void copy(const Queue& queue, void* to, std::span<const std::byte> from);
 
  private:
@@ -39,22 +44,24 @@ class UploadRing {
     std::size_t begin, end;
     std::unique_ptr<Event> done;
   };
-  // A free stretch of at least one and at most `wanted` bytes.
+  // Returns a free contiguous range of at least one and at most `wanted` bytes.
   std::span<std::byte> take(std::size_t wanted);
   void retire();
 
   Pinned memory_;
-  std::size_t head_ = 0;         // where the next piece begins
+  std::size_t head_ = 0;         // offset of the next copy
   std::deque<Piece> in_flight_;  // oldest first
   std::vector<std::unique_ptr<Event>> idle_;
 };
 
-// Device to host: values are handed over by deliver(), when the queue has run.
+// Copies from device to host. The values reach their destination in deliver().
 class Downloads {
  public:
   explicit Downloads(std::size_t bytes) : memory_(bytes) {}
-  // What does not fit is copied at once, which waits for the queue.
+  // Enqueues a copy. A copy that does not fit the buffer goes directly to its destination and waits
+  // for the queue.
   void copy(const Queue& queue, std::span<std::byte> to, const void* from);
+  // Writes the values to their destinations. Requires that the queue has run.
   void deliver();
 
  private:

@@ -20,7 +20,7 @@ FusedAttention& State::fused_attention() {
 
 void* State::scratch_bytes(const Access& access, Context& context, std::int64_t bytes) {
   if (!scratch_ || scratch_.bytes() < bytes) {
-    scratch_ = Tensor();  // give the old block back first
+    scratch_ = Tensor();  // free the old block first
     scratch_ = context.empty({bytes}, DType::u8, Category::workspace);
   }
   return TensorAddress::of(access, scratch_);

@@ -1,4 +1,5 @@
-// What the CUDA kernels keep per rank: scratch memory, the library's handles and plans.
+// The state that the CUDA kernels keep per rank: scratch memory, library handles and plans. Only
+// stream work of the rank's context uses it.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +18,21 @@ struct State final : KernelState {
   State();
   ~State() override;
 
-  // Made at the first call, for the calling thread's device.
+  // Created at the first call, for the current device of the calling thread.
   Products& products();
   FusedAttention& fused_attention();
 
-  // At least `bytes` of device memory, 64-byte aligned, that the next call of scratch() may take
-  // away. Work of one context is in one queue, so what still runs there has it to itself.
+  // Returns device memory for `count` elements, 64-byte aligned. The memory is valid until the next
+  // call of scratch(). All work of a context goes to one queue, so kernels that are still enqueued
+  // run before a later user of the same memory.
   template <class T = std::byte>
   T* scratch(const Access& access, Context& context, std::int64_t count) {
     return static_cast<T*>(
         scratch_bytes(access, context, count * static_cast<std::int64_t>(sizeof(T))));
   }
 
-  // Cosines, then sines, of rotary embedding, (2, S, D/2), made for the last arguments seen.
+  // The table of rotary embedding, (2, S, D/2): cosines, then sines. The table of the last
+  // arguments is kept.
   const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
                             std::int64_t head_dim, float base);
 

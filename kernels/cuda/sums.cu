@@ -1,4 +1,4 @@
-// Sums of a tensor's elements and of their squares.
+// Sums of a tensor's elements and of their squares, and exact sums.
 #include <algorithm>
 
 #include "core/exact_sum.h"
@@ -17,7 +17,7 @@ __device__ inline double to_double(T x) {
   return static_cast<double>(to_float(x));
 }
 
-// One block, for at most ordered_chunk elements.
+// Runs in one block, for at most ordered_chunk elements.
 template <class T>
 __global__ void __launch_bounds__(256) sum_kernel(std::int64_t n, const T* x, double* total) {
   double sum = 0;
@@ -55,7 +55,8 @@ void sum_of(const Access& access, Context& context, const Tensor& x, double* to)
   }
 }
 
-// Eight threads a block of elements, each taking packs in turn, whatever the pointer's alignment.
+// Eight threads handle a block of elements. They take packs in turn, whatever the alignment of the
+// pointer, so alignment does not change the result.
 template <class T, bool Wide>
 __global__ void __launch_bounds__(256)
     square_sums_kernel(std::int64_t n, std::int64_t block, std::int64_t blocks, const T* x,
@@ -88,15 +89,15 @@ struct Highest {
   __device__ static int of(int a, int b) { return a > b ? a : b; }
 };
 
-// The digits of a Kulisch accumulator (core/exact_sum.h) are integers: whatever the order of the
-// additions, the sums are the same.
+// The digits of a Kulisch accumulator (core/exact_sum.h) are integers, so their sums do not depend
+// on the order of additions.
 constexpr int exact_digits = ExactSum::limbs;
 
-// A thread's sums of digits limb … limb + 3, which hold numbers of some 64 binades: those of one
-// tensor's squares seldom leave them, and additions to shared memory are rare. Each is a sum of
-// fewer than 2^28 digits below 2^32.
+// A thread's sums of digits limb … limb + 3. They cover numbers of about 64 binades. The squares of
+// one tensor seldom leave that range, so additions to shared memory are rare. Each sum is of fewer
+// than 2^28 digits below 2^32.
 struct DigitSums {
-  int limb = -1;  // none yet
+  int limb = -1;  // -1: none yet
   unsigned long long sums[4] = {};
 
   __device__ void flush(unsigned long long* digits) {
@@ -119,7 +120,7 @@ struct DigitSums {
         (bits & ((1ull << 52) - 1)) | (biased == 0 ? 0 : 1ull << 52);
     const int position = biased == 0 ? 0 : biased - 1;  // the lowest bit weighs 2^(position-1074)
     const int first = position / 32, shift = position % 32;
-    // Two limbs, so that numbers about the edge between them stay here.
+    // The range has two starting limbs, so that numbers near the edge between them stay in it.
     if (limb < 0 || first < limb || first > limb + 1) {
       flush(digits);
       limb = first;
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(256)
     }
   }
   for (; i < n; i += threads) own.add(x[i], digits);
-  // One lane adds for all that hold the same limbs.
+  // One lane adds the sums of all lanes that hold the same limbs.
   const int limb = reduce_warp<Highest>(own.limb);
   const bool same = own.limb == limb;
   unsigned long long sums[4];
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Digits to [0, 2^32), but for the last.
+// Propagates carries: all digits but the last end in [0, 2^32).
 __global__ void __launch_bounds__(32) exact_carry_kernel(std::int64_t* state) {
   __shared__ std::int64_t digits[exact_digits];
   for (int i = threadIdx.x; i < exact_digits; i += 32) digits[i] = state[i];
@@ -218,7 +219,8 @@ void square_sums(const Access& access, Context&, const Tensor& x, std::int64_t b
 void exact_sum(const Access& access, Context&, const Tensor& x, const Tensor& state) {
   const Queue& queue = queue_of(access);
   std::int64_t* const digits = data<std::int64_t>(access, state);
-  // Two blocks for each multiprocessor of the largest GPUs; fewer where threads had few elements.
+  // Two blocks for each multiprocessor of the largest GPUs; fewer if each thread would have few
+  // elements.
   start(queue, blocks_of(std::min<std::int64_t>(ceil_div(x.numel(), 256 * 8), 264)), 256,
         exact_sum_kernel, x.numel(), data<double>(access, x),
         reinterpret_cast<unsigned long long*>(digits));

@@ -5,12 +5,12 @@
 #include "base/error.h"
 #include "parallel/collectives/by_transport.h"
 #include "parallel/collectives/carried.h"
-#include "parallel/collectives/shared_memory_slots.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/fetched.h"
 #include "parallel/collectives/queued.h"
 #include "parallel/collectives/ring.h"
 #include "parallel/collectives/shared.h"
+#include "parallel/collectives/shared_memory_slots.h"
 #include "parallel/collectives/swap.h"
 #include "parallel/collectives/tree.h"
 
@@ -21,11 +21,11 @@ namespace {
 using Case = CollectiveCase;
 using enum Operation;
 
-// Below this two processes have a message across sooner than a ring has its two halves around.
+// Below this size two processes exchange complete messages sooner than a ring moves its two halves.
 constexpr std::int64_t ring_bytes = 128 << 10;
 
-// From here on two processes copy faster from each other than over desks: 2 processes on 2 cores,
-// milliseconds, 1 MiB 0.49 over desks, 4 MiB 2.1, 16 MiB 8.2.
+// From this size on, two processes copy faster from each other's memory than over slots. 2
+// processes on 2 cores, milliseconds: 1 MiB 0.49 over slots, 4 MiB 2.1, 16 MiB 8.2.
 constexpr std::int64_t fetched_bytes = std::int64_t{2} << 20;
 
 bool by_library(const Case& c) {
@@ -42,38 +42,40 @@ bool by_fetching(const Case& c) {
   return c.sharing == Sharing::fetches && c.bytes() >= fetched_bytes &&
          c.asks_for(Algorithm::direct);
 }
-// Below this the hosts' turns take longer than a link that is crossed by several ranks (two hosts
-// of two ranks on 2 cores in all, milliseconds of direct / carried: 400 KB 14 / 16 at 1 Gbit/s, 6 /
-// 13 at 10; 4 MB 113 / 72 and 32 / 33; 16 MB 488 / 286 and 173 / 129).
+// Below this size the turns of the hosts take longer than sending the data of several ranks over
+// one link (two hosts of two ranks on 2 cores in all, milliseconds of direct / carried: 400 KB 14 /
+// 16 at 1 Gbit/s, 6 / 13 at 10; 4 MB 113 / 72 and 32 / 33; 16 MB 488 / 286 and 173 / 129).
 constexpr std::int64_t carried_bytes = 1 << 20;
 
 bool by_carrying(const Case& c) {
   return c.host_runs && c.views_need_staging && !c.on_gpu && c.bytes() >= carried_bytes &&
          c.asks_for(Algorithm::direct);
 }
-// MPI's, nonblocking, where each member would send all others a message: up to 32 processes on 2
-// cores without shared memory, milliseconds of direct / MPI_Iallreduce at 64 KiB: 4 processes 0.14
-// / 0.15, 8 0.7 / 0.36, 16 3.3 / 1.5, 32 8 / 4; 8 at 1 MiB 8.7 / 6.1, at 16 MiB 76 / 102.
-constexpr int own_members = 8;
-constexpr std::int64_t own_bytes = 1 << 20;
+// MPI's nonblocking all-reduce serves groups in which each member would otherwise send all others a
+// message. Up to 32 processes on 2 cores without shared memory, milliseconds of direct /
+// MPI_Iallreduce at 64 KiB: 4 processes 0.14 / 0.15, 8 0.7 / 0.36, 16 3.3 / 1.5, 32 8 / 4; 8 at 1
+// MiB 8.7 / 6.1, at 16 MiB 76 / 102.
+constexpr int mpi_least_members = 8;
+constexpr std::int64_t mpi_most_bytes = 1 << 20;
 
-bool by_its_own(const Case& c) {
+bool by_mpi_all_reduce(const Case& c) {
   return c.by_transport && !c.deterministic && c.algorithm == Algorithm::automatic &&
-         c.sharing == Sharing::nothing && c.members >= own_members && c.bytes() <= own_bytes;
+         c.sharing == Sharing::nothing && c.members >= mpi_least_members &&
+         c.bytes() <= mpi_most_bytes;
 }
 bool by_messages(const Case& c) {
   return c.asks_for(Algorithm::direct);
 }
-// What is sent whole in one round rather than in two halves one after the other; what both add
-// twice costs less than the second round.
+// A small tensor is sent complete in one round rather than in two halves one after the other.
+// Adding all elements on both members costs less than the second round.
 bool by_swapping(const Case& c) {
   return c.members == 2 && !c.on_gpu && c.bytes() <= ring_bytes && c.asks_for(Algorithm::direct);
 }
-// Two cores, `trident bench collectives`, median microseconds of direct / ring / tree: 2 processes,
-// 64 KiB 30 / 33 / 45, 1 MiB 1102 / 640 / 1670; 4 processes, 64 KiB 162 / 249 / 136, 64 MiB 164409
-// / 376293 / 643037. A tree adds in another order, which deterministic mode, the default, does not
-// allow to more than two members. Where the members' segments differ in size a ring sends other
-// volumes than the plan says.
+// `trident bench collectives` on two cores, median microseconds of direct / ring / tree: 2
+// processes, 64 KiB 30 / 33 / 45, 1 MiB 1102 / 640 / 1670; 4 processes, 64 KiB 162 / 249 / 136, 64
+// MiB 164409 / 376293 / 643037. A tree adds in another order, which deterministic mode, the
+// default, does not allow above two members. Where the members' segments differ in size, a ring
+// sends other volumes than the plan says.
 bool by_ring(const Case& c) {
   if (c.algorithm == Algorithm::ring) return true;
   return c.algorithm == Algorithm::automatic && !c.on_gpu && c.members == 2 &&
@@ -83,17 +85,18 @@ bool by_tree(const Case& c) {
   return c.algorithm == Algorithm::tree;
 }
 
-// The first row of an operation that serves is taken. Over desks no staging is used, but taken: so
-// an operation takes the same memory wherever the ranks of a job lie, and the plan holds for all.
+// The first row of an operation that serves is taken. The slot implementations allocate staging
+// memory without using it. An operation therefore takes the same memory wherever the ranks of a job
+// lie, and the plan holds for all of them.
 constexpr Collective rows[] = {
     {all_reduce, Algorithm::direct, "queued", by_library, queued::all_reduce,
      queued::all_reduce_staging},
     {all_reduce, Algorithm::direct, "shared", by_memory, shared::all_reduce},
     {all_reduce, Algorithm::direct, "fetched", by_fetching, fetched::all_reduce,
      direct::all_reduce_staging},
-    {all_reduce, Algorithm::direct, "desks", by_slots, slots::all_reduce,
+    {all_reduce, Algorithm::direct, "slots", by_slots, slots::all_reduce,
      direct::all_reduce_staging},
-    {all_reduce, Algorithm::direct, "by_transport", by_its_own, by_transport::all_reduce,
+    {all_reduce, Algorithm::direct, "by_transport", by_mpi_all_reduce, by_transport::all_reduce,
      direct::all_reduce_staging},
     {all_reduce, Algorithm::direct, "swap", by_swapping, swap::all_reduce,
      direct::all_reduce_staging},
@@ -109,48 +112,48 @@ constexpr Collective rows[] = {
     {reduce_scatter, Algorithm::direct, "queued", by_library, queued::reduce_scatter,
      queued::reduce_scatter_staging},
     {reduce_scatter, Algorithm::direct, "shared", by_memory, shared::reduce_scatter},
-    {reduce_scatter, Algorithm::direct, "desks", by_slots, slots::reduce_scatter,
+    {reduce_scatter, Algorithm::direct, "slots", by_slots, slots::reduce_scatter,
      direct::reduce_scatter_staging},
     {reduce_scatter, Algorithm::direct, "direct", by_messages, direct::reduce_scatter,
      direct::reduce_scatter_staging},
 
     {reduce, Algorithm::direct, "queued", by_library, queued::reduce, queued::reduce_staging},
     {reduce, Algorithm::direct, "shared", by_memory, shared::reduce},
-    {reduce, Algorithm::direct, "desks", by_slots, slots::reduce, direct::reduce_staging},
+    {reduce, Algorithm::direct, "slots", by_slots, slots::reduce, direct::reduce_staging},
     {reduce, Algorithm::direct, "direct", by_messages, direct::reduce, direct::reduce_staging},
 
     {all_gather, Algorithm::direct, "queued", by_library, queued::all_gather},
     {all_gather, Algorithm::direct, "shared", by_memory, shared::all_gather},
-    {all_gather, Algorithm::direct, "desks", by_slots, slots::all_gather},
+    {all_gather, Algorithm::direct, "slots", by_slots, slots::all_gather},
     {all_gather, Algorithm::direct, "direct", by_messages, direct::all_gather},
 
     {broadcast, Algorithm::direct, "queued", by_library, queued::broadcast},
     {broadcast, Algorithm::direct, "shared", by_memory, shared::broadcast},
-    {broadcast, Algorithm::direct, "desks", by_slots, slots::broadcast},
+    {broadcast, Algorithm::direct, "slots", by_slots, slots::broadcast},
     {broadcast, Algorithm::direct, "direct", by_messages, direct::broadcast},
 
     {gather, Algorithm::direct, "queued", by_library, queued::gather},
     {gather, Algorithm::direct, "shared", by_memory, shared::gather},
-    {gather, Algorithm::direct, "desks", by_slots, slots::gather},
+    {gather, Algorithm::direct, "slots", by_slots, slots::gather},
     {gather, Algorithm::direct, "direct", by_messages, direct::gather},
 
     {scatter, Algorithm::direct, "queued", by_library, queued::scatter},
     {scatter, Algorithm::direct, "shared", by_memory, shared::scatter},
-    {scatter, Algorithm::direct, "desks", by_slots, slots::scatter},
+    {scatter, Algorithm::direct, "slots", by_slots, slots::scatter},
     {scatter, Algorithm::direct, "direct", by_messages, direct::scatter},
 
     {all_to_all, Algorithm::direct, "queued", by_library, queued::all_to_all},
     {all_to_all, Algorithm::direct, "shared", by_memory, shared::all_to_all},
-    {all_to_all, Algorithm::direct, "desks", by_slots, slots::all_to_all},
+    {all_to_all, Algorithm::direct, "slots", by_slots, slots::all_to_all},
     {all_to_all, Algorithm::direct, "direct", by_messages, direct::all_to_all},
 
-    // The hosts', whatever carries the tensors.
+    // The hosts carry out a barrier, whatever carries the tensors.
     {barrier, Algorithm::direct, "shared", by_memory, shared::barrier},
-    {barrier, Algorithm::direct, "desks", by_slots, slots::barrier},
+    {barrier, Algorithm::direct, "slots", by_slots, slots::barrier},
     {barrier, Algorithm::direct, "direct", by_messages, direct::barrier},
 };
 
-// Asked for by name; `automatic` takes no row that would be refused.
+// Refuses an algorithm that was requested by name; `automatic` takes no row that would be refused.
 void refuse(const Case& c, std::span<const Collective> more,
             const std::function<std::string()>& place) {
   const Collective* const row = row_of(c.operation, c.algorithm, more);

@@ -1,4 +1,5 @@
-// The all-reduce algorithms' table, as runtime.collective_algorithm and benchmarks name them.
+// The registry of all-reduce algorithms, under the names that runtime.collective_algorithm and
+// benchmarks use.
 #pragma once
 
 #include <vector>
@@ -11,12 +12,13 @@ namespace trident {
 
 struct AlgorithmKind : AlgorithmConstraints {
   Algorithm algorithm = Algorithm::automatic;
-  // How it is carried out, where it isn't a row of the built-in table (collectives/table.cc): a
-  // program's own, with a number of its own for `algorithm`, such as Algorithm{200}.
+  // The implementation, where the built-in table (parallel/collectives/algorithm_choice.cc) has
+  // none: rows of the program's own, with a number of their own for `algorithm`, such as
+  // Algorithm{200}.
   std::vector<Collective> rows = {};
 };
 
-// Those of this library, without "auto".
+// The algorithms of this library, without "auto".
 const std::vector<AlgorithmKind>& algorithm_registry();
 
 }  // namespace trident

@@ -10,7 +10,7 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const Descriptor& d = exchange.descriptor();
   exchange.compare();
   if (!exchange.reductions_opened()) {
-    direct::barrier(exchange, {});  // MPI has no limit there
+    direct::barrier(exchange, {});  // MPI opens reductions without a time limit
     exchange.open_reductions();
   }
   exchange.count_sent(static_cast<std::size_t>(bytes_sent(d, exchange.size(), exchange.rank())));

@@ -1,4 +1,5 @@
-// All-reduce by the transport's own, where that is faster and no order of additions is asked for.
+// All-reduce by the transport's own implementation, for cases where that is faster and the order of
+// additions is free.
 #pragma once
 
 #include "parallel/collectives/collective.h"
@@ -6,7 +7,7 @@
 
 namespace trident::by_transport {
 
-// Once each member has seen that the one before it came to the same operation.
+// Starts once each member has verified that the member before it came to the same operation.
 void all_reduce(Exchange& exchange, const Buffers& buffers);
 
 }  // namespace trident::by_transport

@@ -17,24 +17,27 @@ namespace {
 
 using Transfer = Exchange::Transfer;
 
-// Members of a host that carry at once, each its part of the tensor: so the sums of a host are made
-// by several cores. A desk has room for all of them.
+// The most members of a host that carry at once, each its part of the tensor, so that several cores
+// make the sums of a host. A slot has space for all of them.
 constexpr int most_chains = 4;
-// Places for running values: one is summed up, one leaves, the others may come meanwhile.
+// The number of buffers for running values: one is summed up, one is sent, and the others may be
+// received meanwhile.
 constexpr std::size_t places = 4;
-// Results on their way to the host before, in place, before their sender looks after them.
+// The most results that are being sent to the host before, in place, before their sender waits for
+// the oldest.
 constexpr std::size_t results_under_way = 8;
-// At least so many pieces follow each other where they stay above so many bytes, so that hosts work
-// beside each other.
+// A part is split into at least this many pieces as long as they stay above this many bytes, so
+// that hosts work concurrently.
 constexpr std::int64_t fewest_pieces = 8, smallest_piece_bytes = 128 << 10;
 
-// Opens this host's part of the group at the first call, and asks the others for theirs.
+// Opens this host's part of the group at the first call, and exchanges slot sizes with the others.
+// Returns the smallest.
 std::size_t agreed_slot_bytes(Exchange& exchange, HostRuns& runs) {
   if (runs.slot_bytes) return *runs.slot_bytes;
   std::uint64_t own = std::numeric_limits<std::uint64_t>::max();  // alone on its host
   if (runs.size(runs.own) > 1) {
     runs.inside = exchange.open_inside(runs.begin[runs.own], runs.begin[runs.own + 1]);
-    own = runs.inside->meeting == nullptr ? 0 : runs.inside->meeting->slot_bytes();
+    own = runs.inside->rendezvous == nullptr ? 0 : runs.inside->rendezvous->slot_bytes();
   }
   std::vector<std::uint64_t> all(static_cast<std::size_t>(exchange.size()), own);
   std::vector<Transfer> transfers;
@@ -48,11 +51,11 @@ std::size_t agreed_slot_bytes(Exchange& exchange, HostRuns& runs) {
   return *runs.slot_bytes;
 }
 
-// Each chain has a part of the tensor and one member of each host, its carrier; a part is cut into
-// pieces, the same on all hosts. In round i the members of a host put their piece i of each part on
-// their desks and meet; the carriers add them to what has come from the host before, and send that
-// on. The last host's carriers send results back instead; each host's show theirs `delay_` rounds
-// after the piece was added there.
+// Each chain has a part of the tensor and one member of each host, its carrier. A part is split
+// into pieces, the same on all hosts. In round i the members of a host copy their piece i of each
+// part to their slots and meet. The carriers add these to the value from the host before, and send
+// the sum on. The last host's carriers send results back instead. The carriers of each host show
+// their results `delay_` rounds after the piece was added there.
 class Carrying {
  public:
   Carrying(Exchange& exchange, const HostRuns& runs, const Buffers& buffers, std::size_t slot_bytes)
@@ -81,10 +84,10 @@ class Carrying {
       const std::int64_t finished = i - delay_;
       if (i < pieces_) stage(i);
       if (finished >= 0 && carries()) show_result(finished);
-      if (inside_) inside_->meet(nullptr, nullptr);
+      if (inside_) inside_->arrive(nullptr, nullptr);
       if (i < pieces_ && carries()) add(i);
       if (finished >= 0) take_results(finished);
-      if (inside_) inside_->meeting()->finish();
+      if (inside_) inside_->rendezvous()->finish();
     }
     for (Transfer& result : results_) exchange_.wait(result);
     for (Transfer& out : out_) wait(out);
@@ -101,7 +104,7 @@ class Carrying {
     return {data_ + static_cast<std::size_t>(part.begin + cut.begin) * element_, cut.size()};
   }
   std::size_t bytes(const Piece& p) const { return static_cast<std::size_t>(p.count) * element_; }
-  // On a desk: a piece for each carrier, then this carrier's results.
+  // The layout of a slot: a piece for each carrier, then this carrier's results.
   std::size_t in_slot(int chain) const {
     return static_cast<std::size_t>(chain) * static_cast<std::size_t>(longest_) * element_;
   }
@@ -117,7 +120,7 @@ class Carrying {
     transfer = {};
   }
 
-  // The same on all members: from sizes that they have alike.
+  // The pieces are the same on all members, because they follow from sizes that all members share.
   void cut(std::size_t slot_bytes) {
     const auto members = static_cast<std::int64_t>(exchange_.size());
     const std::size_t staged = static_cast<std::size_t>(n_ / members * (members - 1)) * element_;
@@ -139,7 +142,7 @@ class Carrying {
 
   void stage(std::int64_t k) {
     if (!inside_) return;
-    std::byte* const slot = inside_->meeting()->slot();
+    std::byte* const slot = inside_->rendezvous()->slot();
     for (int chain = 0; chain < chains_; ++chain) {
       if (chain == self_) continue;
       const Piece p = piece(chain, k);
@@ -165,7 +168,8 @@ class Carrying {
       reduce_end(own.at, place(k), own.count, d_.dtype, d_.reduce_op, exchange_.size());
       send_back(own);
     }
-    // The place before this one's comes free first.
+    // The piece received next takes the buffer of the piece before this one, which must have been
+    // sent.
     const auto ahead = static_cast<std::int64_t>(places) - 1;
     if (k > 0) wait(out(k - 1));
     expect(k + ahead);
@@ -187,7 +191,7 @@ class Carrying {
       back_.pop_front();
       send_back(own);
     }
-    if (inside_) std::memcpy(inside_->meeting()->slot() + in_slot(chains_), own.at, bytes(own));
+    if (inside_) std::memcpy(inside_->rendezvous()->slot() + in_slot(chains_), own.at, bytes(own));
   }
 
   void take_results(std::int64_t k) {
@@ -207,8 +211,8 @@ class Carrying {
   std::size_t element_, wide_;
   std::int64_t delay_;
   int chains_ = 1;
-  std::int64_t pieces_ = 1, longest_ = 0;  // of a part; elements, at most
-  std::optional<int> before_, after_;      // the chain's carriers on the hosts beside this one
+  std::int64_t pieces_ = 1, longest_ = 0;  // pieces of a part; elements of a piece, at most
+  std::optional<int> before_, after_;      // the chain's carriers on the neighbouring hosts
   std::optional<Exchange> inside_;         // this host's members
   std::deque<Transfer> in_, back_, results_;
   std::array<Transfer, places> out_;

@@ -1,7 +1,8 @@
-// All-reduce of members on several hosts, some with several members that are neighbours in the
-// group: the running value of an element goes from host to host in group-rank order, in the
-// accumulator's type, and its result back. So it crosses each link once each way, where
-// direct::all_reduce sends it once for each member of a host; the bits are the same.
+// All-reduce of members on several hosts, some of which have several members that are neighbours in
+// the group. The running value of an element travels from host to host in group-rank order, in the
+// accumulator's type, and its result travels back. Each value therefore crosses each link once in
+// each direction, where direct::all_reduce sends it once for each member of a host. The results are
+// bitwise identical.
 #pragma once
 
 #include "parallel/collectives/collective.h"
@@ -9,7 +10,7 @@
 
 namespace trident::carried {
 
-// In direct::all_reduce's staging. For a group with Membership::runs.
+// Works in direct::all_reduce's staging. Requires a group with Membership::runs.
 void all_reduce(Exchange& exchange, const Buffers& buffers);
 
 }  // namespace trident::carried

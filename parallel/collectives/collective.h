@@ -1,7 +1,7 @@
-// One way to carry out a collective operation: a row of the table that choose() reads
-// (algorithm_choice.h).
+// One implementation of a collective operation: a row of the table that choose() reads
+// (parallel/collectives/algorithm_choice.h).
 //
-// n: elements of a member's own part, N: members.
+// n is the number of elements of a member's own part, N the number of members.
 #pragma once
 
 #include <cstddef>
@@ -29,20 +29,20 @@ struct Buffers {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::int64_t n = 0;
-  std::byte* staging = nullptr;  // as many elements as the row's `staging` says
+  std::byte* staging = nullptr;  // the row's `staging` says how many elements
 };
 
-// What a choice may depend on. But for `rank` the members have it alike, so that all choose one
-// row.
+// The properties that a choice may depend on. Except for `rank` they are equal on all members, so
+// that all members choose the same row.
 struct CollectiveCase {
   Operation operation = Operation::all_reduce;
-  Algorithm algorithm = Algorithm::automatic;  // what was asked for; of all_reduce
+  Algorithm algorithm = Algorithm::automatic;  // the requested one; of all_reduce
   Sharing sharing = Sharing::nothing;
   bool on_gpu = false;
-  bool by_library = false;          // a library carries the tensors (communicator.h)
-  bool library_reduces = false;     // and reduces by reduce_op
-  bool views_need_staging = false;  // a message can't be read where its sender has it
-  bool by_transport = false;        // the endpoint has such a reduction of its own
+  bool by_library = false;          // a library carries the tensors (collectives/communicator.h)
+  bool library_reduces = false;     // and can reduce by reduce_op
+  bool views_need_staging = false;  // a message can't be read in its sender's memory
+  bool by_transport = false;        // the endpoint has a reduction of its own for this
   bool host_runs = false;           // the group spans hosts whose members are neighbours in it
   bool deterministic = true;
   int members = 2;
@@ -60,17 +60,21 @@ struct CollectiveCase {
 
 struct Collective {
   Operation operation = Operation::all_reduce;
-  // By which members and plans tell ways from each other that add in other orders or send other
-  // volumes: rows of one operation with one number send alike, those with direct's as direct does.
+  // The number by which members and plans distinguish implementations that add in other orders or
+  // send other volumes. Rows of one operation with the same number send the same volume; rows with
+  // direct's number send the same as direct.
   Algorithm algorithm = Algorithm::direct;
-  std::string_view name;  // of the file that has it; with a number of its own, what errors call it
-  // Whether it can serve, and is what was asked for. The first row that says so is taken.
+  // The name of its file. Where the row has a number of its own, errors show this name.
+  std::string_view name;
+  // Whether it can serve the case and is the requested algorithm. The first row that serves is
+  // taken.
   bool (*serves)(const CollectiveCase&) = nullptr;
   void (*run)(Exchange&, const Buffers&) = nullptr;
-  // Elements of memory that it works in; null: none.
+  // The number of elements of staging memory that it works in; null: none.
   std::int64_t (*staging)(const CollectiveCase&) = nullptr;
-  // Elements that a member sends, by operation, n, members, rank and root alone; null: as many as
-  // direct does. Plans count by it (volume.h), a run what is sent.
+  // The number of elements that a member sends, by operation, n, members, rank and root alone;
+  // null: the same number as direct. Plans count this number (parallel/collectives/volume.h); a run
+  // counts the bytes that it sends.
   std::int64_t (*sent)(const CollectiveCase&) = nullptr;
 };
 

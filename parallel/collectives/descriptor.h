@@ -1,5 +1,5 @@
-// What a rank says about an operation. It travels in front of every message, so that the receiver
-// can compare it with its own before it touches any data.
+// The description of an operation that travels in front of every message. The receiver compares it
+// with its own before it touches any data.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ enum class Operation : std::uint8_t {
   message  // point to point
 };
 
-// Plain bytes on the wire, no padding.
+// Plain bytes on the wire, without padding.
 struct Descriptor {
   std::uint64_t group = 0;     // the group's id
   std::uint64_t sequence = 0;  // of the operation in its group; of a message on its link
@@ -43,9 +43,9 @@ static_assert(sizeof(Descriptor) == 32);
 struct Collective;
 
 std::string_view name_of(Operation operation);  // "all_reduce"
-// "all_reduce(fp32[1024], sum)", or "…, sum, ring)" where the algorithm is none of direct's; a root
-// is shown by its world rank. `members`: by group rank. The algorithm's row is of `more`, or built
-// in.
+// "all_reduce(fp32[1024], sum)", or "…, sum, ring)" where the algorithm is not direct; a root is
+// shown by its world rank. `members` holds world ranks by group rank. The algorithm's row is of
+// `more`, or built in.
 std::string to_string(const Descriptor& descriptor, std::span<const int> members,
                       std::span<const Collective> more = {});
 

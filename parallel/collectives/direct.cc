@@ -18,7 +18,8 @@ std::size_t bytes_of(const Exchange& exchange, std::int64_t n) {
   return static_cast<std::size_t>(n) * element(exchange);
 }
 
-// Calls f(peer) for the other members, starting behind this one so that not all turn to member 0.
+// Calls f(peer) for the other members, starting after this one, so that not all members turn to
+// member 0 first.
 template <class F>
 void for_each_peer(const Exchange& exchange, F&& f) {
   for (int i = 1; i < exchange.size(); ++i) f((exchange.rank() + i) % exchange.size());
@@ -28,7 +29,7 @@ void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memmove(to, from, bytes);
 }
 
-// The others' parts of n elements, as views by group rank.
+// Receives the others' parts of n elements, as views by group rank.
 Transfers receive_parts(Exchange& exchange, std::int64_t n, std::byte* staging) {
   Transfers parts(static_cast<std::size_t>(exchange.size()));
   std::size_t place = 0;
@@ -39,7 +40,7 @@ Transfers receive_parts(Exchange& exchange, std::int64_t n, std::byte* staging) 
   return parts;
 }
 
-// result [n] := the reduction of `own` and the parts, in group-rank order; releases the parts.
+// result [n] := the reduction of `own` and the parts, in group-rank order. Releases the parts.
 void reduce_parts(Exchange& exchange, Transfers parts, const std::byte* own, std::byte* result,
                   std::int64_t n) {
   std::vector<const void*> sources(parts.size());

@@ -14,9 +14,9 @@
 namespace trident {
 namespace {
 
-// How long a member that waits for the others keeps its core: for those that have still to come to
-// an operation, and for those that have, and are about to come to its next meeting. Sleeping costs
-// less than a late peer, but more than one that is nearly there.
+// The times for which a waiting member keeps its core: for members that have yet to come to an
+// operation, and for members that have come and are about to reach its next rendezvous. Sleeping
+// costs less than spinning for a late peer, but more than spinning for one that is nearly there.
 constexpr std::chrono::microseconds look_time{300}, look_time_within{900};
 
 }  // namespace
@@ -94,7 +94,7 @@ std::unique_ptr<Membership> Exchange::open_inside(int begin, int end) const {
   inside->members.assign(group_.members.begin() + begin, group_.members.begin() + end);
   inside->rank = rank() - begin;
   inside->without_timeout = group_.without_timeout;
-  inside->meeting = group_.endpoint->open_rendezvous(inside->id, inside->members);
+  inside->rendezvous = group_.endpoint->open_rendezvous(inside->id, inside->members);
   return inside;
 }
 
@@ -110,28 +110,28 @@ Exchange::Transfer Exchange::reduce_by_transport(void* data, std::int64_t n) {
           previous, true};
 }
 
-void Exchange::meet(const void* input, void* output) {
+void Exchange::arrive(const void* input, void* output) {
   const void* shown = input;
   if (!on_host()) {
     group_.ready->record(reach_.access);
-    shown =
-        new (meeting()->slot()) Card{static_cast<const std::byte*>(input),
-                                     static_cast<std::byte*>(output), &group_.ready, &group_.done};
+    shown = new (rendezvous()->slot())
+        ShownBuffers{static_cast<const std::byte*>(input), static_cast<std::byte*>(output),
+                     &group_.ready, &group_.done};
   }
-  const SharedRendezvous::Result result =
-      meeting()->arrive(descriptor_, shown, output, met_ ? look_time_within : look_, countdown());
+  const SharedRendezvous::Result result = rendezvous()->arrive(
+      descriptor_, shown, output, met_ ? look_time_within : look_, countdown());
   met_ = true;
   if (result.outcome == Outcome::complete) {
     for (int i = 0; !on_host() && i < size(); ++i) {
       if (i == rank()) continue;
-      (*card(i).ready)->wait(reach_.access);
-      others_done_.push_back(*card(i).done);
+      (*shown_by(i).ready)->wait(reach_.access);
+      others_done_.push_back(*shown_by(i).done);
     }
     return;
   }
   if (result.outcome == Outcome::mismatch) {
     report_mismatch(world_rank(result.members.front()),
-                    meeting()->descriptor(result.members.front()));
+                    rendezvous()->descriptor(result.members.front()));
   }
   const std::string text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
   std::vector<int> ranks;
@@ -142,20 +142,20 @@ void Exchange::meet(const void* input, void* output) {
 
 void Exchange::leave() {
   if (!on_host()) group_.done->record(reach_.access);
-  meeting()->leave(look_);
+  rendezvous()->leave(look_);
   for (const auto& done : others_done_) done->wait(reach_.access);
 }
 
 const std::byte* Exchange::input(int member) const {
-  return on_host() ? group_.meeting->input(member) : card(member).input;
+  return on_host() ? group_.rendezvous->input(member) : shown_by(member).input;
 }
 std::byte* Exchange::output(int member) const {
-  return on_host() ? group_.meeting->output(member) : card(member).output;
+  return on_host() ? group_.rendezvous->output(member) : shown_by(member).output;
 }
 
 void Exchange::fetch(int member, std::byte* to, const std::byte* from, std::size_t bytes) {
   try {
-    meeting()->fetch(member, to, from, bytes);
+    rendezvous()->fetch(member, to, from, bytes);
   } catch (const CommunicationError& error) {
     fail(fmt::format("{}: operation #{}: {}: rank {} copies from rank {}: {}", place(),
                      descriptor_.sequence, text_of(descriptor_), world_rank(rank()),
@@ -176,11 +176,11 @@ void Exchange::reduce(std::span<const void* const> sources, std::span<void* cons
                                                .divisor = size()});
 }
 
-// Ends all ranks before this one unwinds: its buffers may be in use by a rank that waits elsewhere.
+// Ends all ranks before this one unwinds: a rank that waits elsewhere may be using its buffers.
 void Exchange::fail(const std::string& text) {
   const auto error = std::make_exception_ptr(CommunicationError(text));
   group_.endpoint->fail(error);
-  if (meeting() != nullptr) meeting()->abandon();
+  if (rendezvous() != nullptr) rendezvous()->abandon();
   std::rethrow_exception(error);
 }
 
@@ -244,7 +244,7 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
                      text_of(sent), other, answer ? peer : self, text_of(expected)));
   }
   if (outcome == Outcome::peer_ended) report_ended(text, peer);
-  std::vector<int> late;  // all that have not come, not only the first
+  std::vector<int> late;  // all peers that have not come, not only the first
   for (std::size_t i = failed; i < transfers.size(); ++i) {
     if (i == failed || !transfers[i].request->test()) late.push_back(world_rank(transfers[i].peer));
   }

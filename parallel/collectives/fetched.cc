@@ -6,7 +6,7 @@
 namespace trident::fetched {
 namespace {
 
-// What is fetched at a time to be added: it stays in a core's own cache.
+// The number of bytes that are fetched at a time to be added; they stay in a core's own cache.
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
 }  // namespace
@@ -21,10 +21,10 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const Segment own = segment_of(n, size, self);
   exchange.count_sent(bytes_of(n - own.size()) +
                       bytes_of(own.size()) * static_cast<std::size_t>(size - 1));
-  SharedRendezvous& meeting = *exchange.meeting();
-  exchange.meet(data, nullptr);
+  SharedRendezvous& rendezvous = *exchange.rendezvous();
+  exchange.arrive(data, nullptr);
   std::vector<const std::byte*> addresses;  // in each member's own memory
-  for (int r = 0; r < size; ++r) addresses.push_back(meeting.address(r));
+  for (int r = 0; r < size; ++r) addresses.push_back(rendezvous.address(r));
 
   const auto piece =
       std::min(own.size(), static_cast<std::int64_t>(piece_bytes / element) / (size - 1));
@@ -45,8 +45,8 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
     void* const result[] = {data + bytes_of(begin)};
     exchange.reduce(sources, result, count);
   }
-  meeting.finish();
-  exchange.meet(nullptr, nullptr);
+  rendezvous.finish();
+  exchange.arrive(nullptr, nullptr);
   for (int i = 1; i < size; ++i) {
     const int peer = (self + i) % size;
     const Segment theirs = segment_of(n, size, peer);
@@ -54,8 +54,8 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
                    addresses[static_cast<std::size_t>(peer)] + bytes_of(theirs.begin),
                    bytes_of(theirs.size()));
   }
-  meeting.finish();
-  exchange.agree();  // nobody reads this member's tensor any more
+  rendezvous.finish();
+  exchange.arrive_without_buffers();  // no member reads this one's tensor any more
 }
 
 }  // namespace trident::fetched

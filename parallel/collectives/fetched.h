@@ -1,8 +1,8 @@
-// All-reduce of processes that may copy from each other's memory by a system call. Each fetches its
-// own segment of the others' tensors and adds it, then fetches the segments that the others have
-// added: two copies of a segment where a way over desks takes three, but each call costs time, so
-// this is for large tensors. Results are equal to direct's to the bit, and so is the counted
-// volume.
+// All-reduce of processes that may copy from each other's memory by a system call. Each process
+// fetches its own segment of the others' tensors and adds it, then fetches the segments that the
+// others have added. That takes two copies of a segment, where shared-memory slots take three. Each
+// call costs time, however, so this is for large tensors. The results are bitwise identical to
+// direct's, and the counted volume is the same.
 #pragma once
 
 #include <cstdint>

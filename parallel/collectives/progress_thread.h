@@ -1,4 +1,5 @@
-// A thread that carries out a group's asynchronous collectives, one after the other.
+// A thread that carries out a group's asynchronous collectives, one after the other. Any thread may
+// push tasks and wait for them.
 #pragma once
 
 #include <condition_variable>
@@ -13,11 +14,12 @@ namespace trident {
 
 class ProgressThread {
  public:
-  // A piece of work and its end. What `run` holds is given back before it is done.
+  // A queued function and its completion. The objects that `run` holds are released before the task
+  // is done.
   class Task {
    public:
     bool done() const;
-    void wait() const;  // rethrows what the work threw
+    void wait() const;  // rethrows the function's exception
 
    private:
     friend class ProgressThread;
@@ -29,7 +31,7 @@ class ProgressThread {
   };
 
   ProgressThread();
-  ~ProgressThread();  // finishes the queue
+  ~ProgressThread();  // finishes the queued tasks
   ProgressThread(const ProgressThread&) = delete;
   ProgressThread& operator=(const ProgressThread&) = delete;
 

@@ -13,7 +13,7 @@ std::size_t bytes_of(const Exchange& exchange, std::int64_t n) {
   return static_cast<std::size_t>(n) * size_of(exchange.descriptor().dtype);
 }
 
-// Calls f(peer) for the other members, starting behind this one.
+// Calls f(peer) for the other members, starting after this one.
 template <class F>
 void for_each_peer(const Exchange& exchange, F&& f) {
   for (int i = 1; i < exchange.size(); ++i) f((exchange.rank() + i) % exchange.size());
@@ -27,8 +27,8 @@ void move(Exchange& exchange, const Parts& sends, const Parts& receives) {
   exchange.communicator()->exchange(exchange.access(), sends, receives);
 }
 
-// The others' n elements by group rank, received to staging, and this member's own; reduced to
-// `result`. Each sends sends[peer].
+// result [n] := the reduction, in group-rank order, of `own` and the others' n elements, which are
+// received to `staging`. Makes the given sends at the same time.
 void reduce_received(Exchange& exchange, const Parts& sends, const std::byte* own,
                      std::byte* result, std::int64_t n, std::byte* staging) {
   std::vector<const void*> sources(static_cast<std::size_t>(exchange.size()));

@@ -1,7 +1,7 @@
-// The collectives of members whose GPUs a library connects (communicator.h). The hosts compare
-// their descriptors as they come to an operation; the data moves in the queues. Where order matters
-// (deterministic mode) or the library has no such reduction, segments are exchanged and added here,
-// in group-rank order, with the same bits as direct.
+// The collectives of members whose GPUs a library connects (parallel/collectives/communicator.h).
+// The hosts compare their descriptors when they come to an operation; the data moves in the queues.
+// In deterministic mode, or where the library can't do the reduction, the members exchange segments
+// and add them here in group-rank order. The results are then bitwise identical to direct's.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ void gather(Exchange& exchange, const Buffers& buffers);
 void scatter(Exchange& exchange, const Buffers& buffers);
 void all_to_all(Exchange& exchange, const Buffers& buffers);
 
-// The others' parts, where they are added here.
+// Staging memory for the other members' parts, where they are added here.
 std::int64_t all_reduce_staging(const CollectiveCase&);
 std::int64_t reduce_scatter_staging(const CollectiveCase&);
 std::int64_t reduce_staging(const CollectiveCase&);

@@ -15,7 +15,7 @@ std::int64_t all_reduce_sent(const CollectiveCase& c) {
 
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
-  if (exchange.meeting() != nullptr) exchange.agree();
+  if (exchange.rendezvous() != nullptr) exchange.arrive_without_buffers();
   const Descriptor& d = exchange.descriptor();
   const int size = exchange.size(), self = exchange.rank();
   const int next = (self + 1) % size, previous = (self + size - 1) % size;
@@ -32,7 +32,8 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
     Exchange::Transfer part = exchange.receive_view(previous, staging, bytes(in));
     Exchange::Transfer sent = exchange.send(next, at(out), bytes(out));
     exchange.wait(part);
-    // The lower rank's operand first, so that two ranks reduce as `direct` does, to the bit.
+    // The lower rank's operand comes first, so that the result of two ranks is bitwise identical to
+    // `direct`'s.
     const void* sources[] = {at(in), part.request->view()};
     if (previous < self) std::swap(sources[0], sources[1]);
     reduce(at(in), sources, segment_of(n, size, in).size(), d.dtype, d.reduce_op,

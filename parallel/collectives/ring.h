@@ -1,5 +1,5 @@
-// Ring all-reduce (Patarasuk and Yuan 2009): N-1 steps that reduce segments around the ring, N-1
-// that gather them; each member sends 2(N-1)/N of the data. The order of additions depends on the
+// Ring all-reduce (Patarasuk and Yuan 2009): N-1 steps reduce segments around the ring, and N-1
+// steps gather them. Each member sends 2(N-1)/N of the data. The order of additions depends on the
 // segment, and 16-bit partial sums are rounded at every step.
 #pragma once
 

@@ -11,19 +11,19 @@ std::size_t bytes_of(const Exchange& exchange, std::int64_t n) {
   return static_cast<std::size_t>(n) * size_of(exchange.descriptor().dtype);
 }
 
-// A meeting from arrival to departure; an exception in between leaves nobody waiting.
-class Visit {
+// A rendezvous from arrival to departure. An exception in between leaves no other member waiting.
+class RendezvousScope {
  public:
-  Visit(Exchange& exchange, const void* input, void* output) : exchange_(exchange) {
-    exchange.meet(input, output);
+  RendezvousScope(Exchange& exchange, const void* input, void* output) : exchange_(exchange) {
+    exchange.arrive(input, output);
     open_ = true;
   }
-  ~Visit() {
-    if (open_) exchange_.meeting()->finish();
+  ~RendezvousScope() {
+    if (open_) exchange_.rendezvous()->finish();
   }
-  Visit(const Visit&) = delete;
-  Visit& operator=(const Visit&) = delete;
-  // Until nobody uses this member's buffers any more.
+  RendezvousScope(const RendezvousScope&) = delete;
+  RendezvousScope& operator=(const RendezvousScope&) = delete;
+  // Waits until no member uses this member's buffers any more.
   void leave() {
     open_ = false;
     exchange_.leave();
@@ -34,7 +34,7 @@ class Visit {
   bool open_ = false;
 };
 
-// Elements [begin, end) of every member's input, reduced in group-rank order to the places given.
+// Reduces elements [begin, end) of every member's input, in group-rank order, to the given places.
 void reduce_to(const Exchange& exchange, Segment segment, std::span<void* const> places) {
   std::vector<const void*> sources;
   for (int r = 0; r < exchange.size(); ++r) {
@@ -43,10 +43,10 @@ void reduce_to(const Exchange& exchange, Segment segment, std::span<void* const>
   exchange.reduce(sources, places, segment.size());
 }
 
-// What fits on a member's desk is copied there, so that nobody waits twice. The host's memory only:
-// a GPU's queue has to know when the others are done.
+// Whether the data fits into a member's slot. It is then copied there, so that no member waits
+// twice. This holds for host memory only: a GPU's queue has to know when the others are done.
 bool fits_slot(const Exchange& exchange, std::size_t bytes) {
-  return exchange.on_host() && bytes <= exchange.meeting()->slot_bytes();
+  return exchange.on_host() && bytes <= exchange.rendezvous()->slot_bytes();
 }
 
 }  // namespace
@@ -58,42 +58,42 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes_of(exchange, n - own.size()) +
                       bytes_of(exchange, own.size()) * static_cast<std::size_t>(size - 1));
-  if (fits_slot(exchange, bytes)) {  // everybody adds everything
-    std::byte* const slot = exchange.meeting()->slot();
+  if (fits_slot(exchange, bytes)) {  // every member adds everything
+    std::byte* const slot = exchange.rendezvous()->slot();
     std::memcpy(slot, data, bytes);
-    const Visit visit(exchange, slot, nullptr);
+    const RendezvousScope scope(exchange, slot, nullptr);
     void* const place[] = {data};
     reduce_to(exchange, {0, n}, place);
     return;
   }
-  Visit visit(exchange, data, data);
+  RendezvousScope scope(exchange, data, data);
   std::vector<void*> places;
   for (int i = 0; i < size; ++i) {
     places.push_back(exchange.output((exchange.rank() + i) % size) + bytes_of(exchange, own.begin));
   }
   reduce_to(exchange, own, places);
-  visit.leave();
+  scope.leave();
 }
 
 void reduce_scatter(Exchange& exchange, const Buffers& buffers) {
   const auto [input, output, n, staging] = buffers;
   exchange.count_sent(bytes_of(exchange, n) * static_cast<std::size_t>(exchange.size() - 1));
-  Visit visit(exchange, input, output);
+  RendezvousScope scope(exchange, input, output);
   void* const place[] = {output};
   reduce_to(exchange, {n * exchange.rank(), n * (exchange.rank() + 1)}, place);
-  visit.leave();
+  scope.leave();
 }
 
 void reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
-  Visit visit(exchange, data, data);
+  RendezvousScope scope(exchange, data, data);
   if (exchange.rank() == exchange.descriptor().root) {
     void* const place[] = {data};
     reduce_to(exchange, {0, n}, place);
   } else {
     exchange.count_sent(bytes_of(exchange, n));
   }
-  visit.leave();
+  scope.leave();
 }
 
 void all_gather(Exchange& exchange, const Buffers& buffers) {
@@ -101,69 +101,69 @@ void all_gather(Exchange& exchange, const Buffers& buffers) {
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   const bool small = fits_slot(exchange, bytes);
-  if (small) std::memcpy(exchange.meeting()->slot(), input, bytes);
-  Visit visit(exchange, small ? exchange.meeting()->slot() : input, nullptr);
+  if (small) std::memcpy(exchange.rendezvous()->slot(), input, bytes);
+  RendezvousScope scope(exchange, small ? exchange.rendezvous()->slot() : input, nullptr);
   for (int i = 0; i < exchange.size(); ++i) {
     const int member = (exchange.rank() + i) % exchange.size();
     exchange.copy(output + bytes * static_cast<std::size_t>(member), exchange.input(member), bytes);
   }
-  if (!small) visit.leave();
+  if (!small) scope.leave();
 }
 
 void broadcast(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
-  Visit visit(exchange, data, data);
+  RendezvousScope scope(exchange, data, data);
   if (exchange.rank() == root) {
     exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   } else {
     exchange.copy(data, exchange.input(root), bytes);
   }
-  visit.leave();
+  scope.leave();
 }
 
 void gather(Exchange& exchange, const Buffers& buffers) {
   const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
-  Visit visit(exchange, input, output);
+  RendezvousScope scope(exchange, input, output);
   if (exchange.rank() != root) exchange.count_sent(bytes);
   exchange.copy(exchange.output(root) + bytes * static_cast<std::size_t>(exchange.rank()), input,
                 bytes);
-  visit.leave();
+  scope.leave();
 }
 
 void scatter(Exchange& exchange, const Buffers& buffers) {
   const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
-  Visit visit(exchange, input, output);
+  RendezvousScope scope(exchange, input, output);
   if (exchange.rank() == root) {
     exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   }
   exchange.copy(output, exchange.input(root) + bytes * static_cast<std::size_t>(exchange.rank()),
                 bytes);
-  visit.leave();
+  scope.leave();
 }
 
 void all_to_all(Exchange& exchange, const Buffers& buffers) {
   const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
-  Visit visit(exchange, input, output);
+  RendezvousScope scope(exchange, input, output);
   for (int i = 0; i < exchange.size(); ++i) {
     const int member = (exchange.rank() + i) % exchange.size();
     exchange.copy(output + bytes * static_cast<std::size_t>(member),
                   exchange.input(member) + bytes * static_cast<std::size_t>(exchange.rank()),
                   bytes);
   }
-  visit.leave();
+  scope.leave();
 }
 
 void barrier(Exchange& exchange, const Buffers&) {
-  Visit visit(exchange, nullptr, nullptr);
-  if (!exchange.on_host()) visit.leave();  // the others look at this member's events
+  RendezvousScope scope(exchange, nullptr, nullptr);
+  if (!exchange.on_host()) scope.leave();  // the others use this member's events
 }
 
 }  // namespace trident::shared

@@ -1,6 +1,7 @@
-// The collectives of members that share an address space: no message, no copy in between. Each
-// member reads the others' buffers in group-rank order and writes results where they belong, its
-// own buffers or everybody's. Results are equal to direct's to the bit.
+// The collectives of members that share an address space, without messages and intermediate copies.
+// Each member reads the others' buffers in group-rank order and writes results to their
+// destinations, in its own buffers or in every member's. The results are bitwise identical to
+// direct's.
 #pragma once
 
 #include "parallel/collectives/collective.h"

@@ -1,10 +1,10 @@
+#include "parallel/collectives/shared_memory_slots.h"
+
 #include <emmintrin.h>
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
-
-#include "parallel/collectives/shared_memory_slots.h"
 
 namespace trident::slots {
 namespace {
@@ -17,8 +17,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memmove(to, from, bytes);
 }
 
-// Around the caches, where the message is larger than they are: its lines need not be read first,
-// and the desks stay in them.
+// Copies around the caches, for messages that are larger than the caches. The lines of `to` need
+// not be read first, and the slots stay in the caches.
 void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
   constexpr std::size_t line = 64;
   const std::size_t head = std::min(bytes, -reinterpret_cast<std::uintptr_t>(to) % line);
@@ -31,29 +31,30 @@ void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
     }
   }
   std::memcpy(to + i, from + i, bytes - i);
-  _mm_sfence();  // whoever is told of it next sees it
+  _mm_sfence();  // a thread that is notified next sees the data
 }
 
-// Elements that fit where a desk is cut into so many parts, each at a multiple of a cache line.
+// The number of elements that fit where a slot is split into `parts`, each at a multiple of a cache
+// line.
 std::int64_t fitting(const Exchange& exchange, std::size_t parts) {
-  const std::size_t bytes = exchange.meeting()->slot_bytes() / parts / 64 * 64;
+  const std::size_t bytes = exchange.rendezvous()->slot_bytes() / parts / 64 * 64;
   return static_cast<std::int64_t>(bytes / size_of(exchange.descriptor().dtype));
 }
 
-// Meets as often as n elements need, `step` at a time, at least once. stage(begin, end, desk) puts
-// this member's part of [begin, end) on its desk, consume(begin, end) reads the others' from
-// theirs: exchange.input(member). A desk stays until its owner has met all others once more, so
-// that nobody waits twice.
+// Meets as often as n elements need, `step` at a time, at least once. stage(begin, end, slot)
+// copies this member's part of [begin, end) to its slot. consume(begin, end) reads the others'
+// parts from their slots: exchange.input(member). A slot stays unchanged until its owner has met
+// all others once more, so that no member waits twice.
 template <class Stage, class Consume>
 void in_rounds(Exchange& exchange, std::int64_t n, std::int64_t step, Stage stage,
                Consume consume) {
   std::int64_t begin = 0;
   do {
     const std::int64_t end = std::min(n, begin + step);
-    stage(begin, end, exchange.meeting()->slot());
-    exchange.meet(nullptr, nullptr);
+    stage(begin, end, exchange.rendezvous()->slot());
+    exchange.arrive(nullptr, nullptr);
     consume(begin, end);
-    exchange.meeting()->finish();
+    exchange.rendezvous()->finish();
     begin = end;
   } while (begin < n);
 }
@@ -63,8 +64,8 @@ void for_each_peer(const Exchange& exchange, F&& f) {
   for (int i = 1; i < exchange.size(); ++i) f((exchange.rank() + i) % exchange.size());
 }
 
-// result := the reduction in group-rank order of the members' elements, `own` and those at `offset`
-// on the others' desks.
+// Every place := the reduction in group-rank order of the members' elements: `own`, and the
+// elements at `offset` in the others' slots.
 void reduce_to(const Exchange& exchange, std::span<void* const> places, const std::byte* own,
                std::size_t offset, std::int64_t count) {
   std::vector<const void*> sources;
@@ -74,26 +75,28 @@ void reduce_to(const Exchange& exchange, std::span<void* const> places, const st
   exchange.reduce(sources, places, count);
 }
 
-// Beyond this a message leaves the caches anyway.
+// From this size on a message leaves the caches anyway.
 constexpr std::size_t streamed_bytes = std::size_t{8} << 20;
 
-// Reading so much from the others' desks costs less than a second meeting.
+// Reading this many bytes from the others' slots costs less than a second rendezvous.
 constexpr std::size_t small_bytes = 65536;
 
-// Everybody adds everything, its own part from its desk, too: that is where it stays.
+// Every member adds everything. It reads its own part from its slot, too, because that copy stays
+// unchanged.
 void all_reduce_small(Exchange& exchange, std::byte* data, std::int64_t n) {
-  std::byte* const slot = exchange.meeting()->slot();
+  std::byte* const slot = exchange.rendezvous()->slot();
   copy_bytes(slot, data, bytes_of(exchange, n));
-  exchange.meet(nullptr, nullptr);
+  exchange.arrive(nullptr, nullptr);
   void* const place[] = {data};
   reduce_to(exchange, place, slot, 0, n);
-  exchange.meeting()->finish();
+  exchange.rendezvous()->finish();
 }
 
 }  // namespace
 
-// In chunks that are cut over the members as the whole is. A meeting shows two things at once: each
-// member's elements of a chunk, and what it has made of its own segment of the chunk before.
+// Works in chunks that are split over the members as the full tensor is. A rendezvous shows two
+// things at once: each member's elements of a chunk, and its result of its own segment of the chunk
+// before.
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
   const int size = exchange.size(), self = exchange.rank();
@@ -104,13 +107,13 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
     return all_reduce_small(exchange, data, n);
   }
 
-  // Results of a segment, then a segment for each member.
+  // A slot holds results of a segment, then a segment for each member.
   const std::int64_t piece = fitting(exchange, static_cast<std::size_t>(size) + 1);
   const std::int64_t longest = piece * size, chunks = (n + longest - 1) / longest;
   struct Chunk {
     std::int64_t begin, size;
   };
-  const auto chunk = [&](std::int64_t k) {  // all of nearly one size
+  const auto chunk = [&](std::int64_t k) {  // all chunks have nearly one size
     return Chunk{n * k / chunks, n * (k + 1) / chunks - n * k / chunks};
   };
   const auto at = [&](std::int64_t k, int member) {
@@ -128,10 +131,10 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   };
 
   const bool large = bytes_of(exchange, n) >= streamed_bytes;
-  stage(0, exchange.meeting()->slot());
+  stage(0, exchange.rendezvous()->slot());
   for (std::int64_t k = 0; k <= chunks; ++k) {
-    exchange.meet(nullptr, nullptr);
-    std::byte* const next = exchange.meeting()->slot();
+    exchange.arrive(nullptr, nullptr);
+    std::byte* const next = exchange.rendezvous()->slot();
     if (k < chunks) {
       void* const places[] = {next, at(k, self)};
       reduce_to(exchange, std::span(places).first(large ? 1 : 2), at(k, self), place_in_slot(self),
@@ -145,7 +148,7 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
         put(at(k - 1, peer), exchange.input(peer), bytes_of(exchange, count(k - 1, peer)));
       });
     }
-    exchange.meeting()->finish();
+    exchange.rendezvous()->finish();
   }
 }
 
@@ -316,7 +319,7 @@ void all_to_all(Exchange& exchange, const Buffers& buffers) {
 }
 
 void barrier(Exchange& exchange, const Buffers&) {
-  exchange.agree();
+  exchange.arrive_without_buffers();
 }
 
 }  // namespace trident::slots

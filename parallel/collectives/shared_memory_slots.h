@@ -1,7 +1,8 @@
-// The collectives of processes that share a host's memory: each shows the others parts of its
-// buffers on its desk (transport/meeting.h), as much as fits, and reads theirs. No system call
-// moves data, and no large message waits for somebody to progress its fragments. Results are equal
-// to direct's to the bit, and so is the counted volume.
+// The collectives of processes that share a host's memory. Each process copies as much of its
+// buffers as fits into its shared-memory slot (parallel/transport/shared_rendezvous.h), and reads
+// the slots of the others. No system call moves data, and no large message waits until a process
+// progresses its fragments. The results are bitwise identical to direct's, and the counted volume
+// is the same.
 #pragma once
 
 #include "parallel/collectives/collective.h"

@@ -5,7 +5,8 @@
 
 namespace trident::swap {
 
-// Small enough for memory of its own: operations take the same staging whoever carries them out.
+// The tensor is small enough for a buffer of its own. The staging memory has direct's size
+// whichever implementation runs, and is smaller than the tensor.
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(exchange.descriptor().dtype);

@@ -1,6 +1,6 @@
-// All-reduce of two members by messages: each sends the other everything and adds everything, in
-// the order of ranks. One round where segments take two, and the same bytes sent; results are equal
-// to direct's to the bit.
+// All-reduce of two members by messages: each sends the other its complete tensor, and both add
+// everything in the order of ranks. It takes one round where segments take two, and sends the same
+// number of bytes. The results are bitwise identical to direct's.
 #pragma once
 
 #include "parallel/collectives/collective.h"

@@ -18,7 +18,7 @@ std::int64_t all_reduce_sent(const CollectiveCase& c) {
 
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
-  if (exchange.meeting() != nullptr) exchange.agree();
+  if (exchange.rendezvous() != nullptr) exchange.arrive_without_buffers();
   const Descriptor& d = exchange.descriptor();
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(d.dtype);
   const int size = exchange.size(), self = exchange.rank();

@@ -1,6 +1,6 @@
-// Tree all-reduce: up a binomial tree to member 0, then down again. 2 log2 N steps, for small
-// tensors; inner members send the whole data several times. 16-bit partial sums are rounded at
-// every step.
+// Tree all-reduce: values are reduced up a binomial tree to member 0, and the result goes down
+// again. It takes 2 log2 N steps and is for small tensors; inner members send the complete data
+// several times. 16-bit partial sums are rounded at every step.
 #pragma once
 
 #include <cstdint>

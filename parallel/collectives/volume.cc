@@ -6,7 +6,7 @@
 namespace trident {
 namespace {
 
-// Elements.
+// The number of elements that a member sends with direct.
 std::int64_t sent_by_direct(const CollectiveCase& c) {
   const std::int64_t others = c.members - 1;
   switch (c.operation) {

@@ -1,5 +1,6 @@
-// What a member sends in an operation (parallel/process_group.h, Traffic): the papers' volumes, by
-// which plans count. Those of direct are here, those of other algorithms in their rows.
+// The bytes that a member sends in an operation (parallel/process_group.h, Traffic). These are the
+// papers' volumes, and plans count by them. Direct's volumes are here; other algorithms have theirs
+// in their rows.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +11,9 @@
 
 namespace trident {
 
-// Bytes that member `rank` of `size` sends. The descriptor's count is of the tensor that the member
-// gives: all its parts of a reduce-scatter or all-to-all, its own of a gather. Its algorithm is
-// that of a row, of `more` or built in.
+// The bytes that member `rank` of `size` sends. The descriptor's count is that of the member's
+// input tensor: all its parts of a reduce-scatter or all-to-all, its own part of a gather. The
+// descriptor's algorithm is that of a row, of `more` or built in.
 std::int64_t bytes_sent(const Descriptor&, int size, int rank,
                         std::span<const Collective> more = {});
 

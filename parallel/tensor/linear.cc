@@ -6,12 +6,12 @@
 namespace trident {
 namespace {
 
-// These rows of a tensor, of an undefined one nothing.
+// These rows of a tensor; undefined where the tensor is.
 Tensor part(const Tensor& x, std::int64_t begin, std::int64_t count) {
   return x ? x.rows(begin, count) : Tensor();
 }
 
-// The rows of a product that reads rows of a and writes rows of c.
+// A product that reads rows of a and writes rows of c, as a function of the rows.
 TensorParallel::Product by_rows(Context& context, const GemmArgs& args) {
   return [&context, args](std::int64_t begin, std::int64_t count) {
     GemmArgs rows = args;
@@ -62,7 +62,7 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
 Tensor TensorParallel::gather_rows(
     Context& context, const Tensor& x,
     const std::function<Product(const Tensor& all)>& make_product) const {
-  if (!cuts_rows()) {
+  if (!overlaps_by_rows()) {
     Tensor all = gather_rows(context, x);
     make_product(all)(0, all.dim(0));
     return all;
@@ -85,17 +85,17 @@ Tensor TensorParallel::gather_rows(
 
 Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x,
                                    const Product& product) const {
-  if (!cuts_rows()) {
+  if (!overlaps_by_rows()) {
     product(0, x.dim(0));
     return sum_to_rows(context, x);
   }
-  // A part of every rank's rows at a time, which go together while the next are multiplied. Parts
-  // large enough to keep a GPU busy.
+  // Each step multiplies a part of every rank's rows and then reduces it while the next part is
+  // multiplied. Parts are large enough to keep a GPU busy.
   const std::int64_t rows = x.dim(0) / size;
   const std::int64_t parts = rows >= 4096 ? 4 : 2, step = (rows + parts - 1) / parts;
   Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
   std::vector<Work> going;
-  std::vector<Tensor> kept;  // until they have gone
+  std::vector<Tensor> kept;  // until they are reduced
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t count = std::min(step, rows - begin);
     const Tensor& part = kept.emplace_back(
@@ -198,13 +198,14 @@ Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version
 }
 
 void RowParallelLinear::backward_weight(Context& context, LinearActivations& saved) const {
-  // A whole bias has the same gradient on all ranks of the tensor group, to the last bit, so not
-  // one that goes with a product: an algorithm chosen by time may be another elsewhere.
+  // The gradient of a replicated bias must be bitwise identical on all ranks of the tensor group.
+  // It is therefore not fused with a product: an algorithm that is chosen by time may differ
+  // between ranks.
   const bool alone = parallel_.size == 1;
   weight_.add_product(context, saved.gradient, saved.input,
                       bias_ && alone ? bias_.gradient(context) : Tensor());
   if (bias_ && !alone) {
-    // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
+    // Under sequence parallelism it covers this rank's rows alone; the tensor group sums it later.
     const std::int64_t rows =
         saved.gradient.dim(0) / (parallel_.sequence_parallel ? parallel_.size : 1);
     const std::int64_t first = parallel_.sequence_parallel ? parallel_.rank * rows : 0;

@@ -1,4 +1,5 @@
-// Embedding and loss over a vocabulary cut over the tensor group (Shoeybi 2019).
+// Embedding and loss over a vocabulary that is sharded over the tensor group (Shoeybi 2019). All
+// ranks of that group call forward, backward and run in the same order.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace trident {
 
 // ids (T) i32 → (T or T/t, H). Each rank looks up its part of the table; the sum over the group is
-// the whole row.
+// the complete row.
 class VocabParallelEmbedding {
  public:
   // `padding`: the token whose row gets no gradient here; -1: none.
@@ -26,8 +27,9 @@ class VocabParallelEmbedding {
   std::int64_t begin_ = 0, padding_;
 };
 
-// Softmax cross-entropy of logits (T, V'/t) cut by columns, V' the padded vocabulary. The logits
-// are never gathered: one all-reduce of the maxima and one of three sums a token.
+// Softmax cross-entropy of logits (T, V'/t) sharded by columns, where V' is the padded vocabulary.
+// The logits are never gathered: there is one all-reduce of the maxima and one of three sums a
+// token.
 class VocabParallelCrossEntropy {
  public:
   VocabParallelCrossEntropy(TensorParallel parallel, std::int64_t vocabulary, std::int64_t padded,
@@ -38,9 +40,9 @@ class VocabParallelCrossEntropy {
   // Fills losses (T) fp32.
   void forward(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
                SavedActivations&) const;
-  // The gradient of scale · Σ losses, in the logits' memory; frees the record.
+  // Returns the gradient of scale · Σ losses, in the logits' memory. Frees the saved activations.
   Tensor backward(Context&, float scale, SavedActivations&) const;
-  // Both, where nothing is wanted in between; without a scale the losses alone.
+  // forward() and backward(), where nothing is needed in between; without a scale the losses alone.
   void run(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
            std::optional<float> scale) const;
 

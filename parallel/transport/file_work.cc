@@ -3,7 +3,7 @@
 namespace trident {
 namespace {
 
-// What is shorter than such a part of the timeout is no reason to be late.
+// File work that is shorter than this part of the timeout is no reason to be late.
 constexpr int short_part = 8;
 
 }  // namespace

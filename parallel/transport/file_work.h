@@ -1,5 +1,8 @@
-// When a rank works on files. How long that takes depends on a disk, so that it doesn't count
-// against the limits of those who wait for the rank, or for another one that waits for it.
+// The times in which a rank works on files. The duration of this work depends on a disk, so it does
+// not count toward the timeout of ranks that wait for this rank, or for another rank that waits for
+// it.
+//
+// Any thread may call it.
 #pragma once
 
 #include <chrono>
@@ -13,7 +16,7 @@ class FileTimes {
 
   void begin();
   void end();
-  // Whether the rank works on files, or has done so, for more than an eighth of `timeout`, until
+  // Whether the rank works on files, or has done so for more than an eighth of `timeout` and ended
   // less than a timeout ago.
   bool hold_up(Clock::duration timeout) const;
 
@@ -23,7 +26,7 @@ class FileTimes {
   Clock::time_point begun_{}, ended_{};
 };
 
-// Work on files, while one lives. `times`: null where nobody waits.
+// Marks work on files for as long as it lives. `times` is null where no rank waits.
 class FileWork {
  public:
   explicit FileWork(FileTimes* times) : times_(times) {

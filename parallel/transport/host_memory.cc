@@ -15,20 +15,20 @@
 namespace trident {
 namespace {
 
-// Addresses, not memory.
+// The size in addresses; memory is allocated when it is written.
 constexpr std::uint64_t host_memory_bytes = std::uint64_t{1} << 36;
 constexpr std::size_t host_memory_slots = 1 << 16;
 constexpr std::uint64_t page_bytes = 4096;
 
 }  // namespace
 
-// At the beginning of the memory, all zeros at first: who has taken what.
+// The table at the beginning of the memory, initially zero: the regions that are taken.
 struct HostMemory::Table {
   struct Slot {
     std::atomic<std::uint64_t> name;   // 0: free
     std::atomic<std::uint64_t> begin;  // 0: not yet known
   };
-  std::atomic<std::uint64_t> taken;  // bytes behind the table
+  std::atomic<std::uint64_t> taken;  // bytes taken behind the table
   Slot slot[host_memory_slots];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -44,7 +44,7 @@ std::unique_ptr<HostMemory> HostMemory::map(int descriptor) {
 }
 
 std::unique_ptr<HostMemory> HostMemory::make() {
-  // Where files have a limit, growing beyond it is a signal, not an error.
+  // Where files have a size limit, growing beyond it raises a signal instead of an error.
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < host_memory_bytes) return nullptr;
   const int descriptor = ::memfd_create("trident", MFD_CLOEXEC);

@@ -1,6 +1,6 @@
-// Memory that the processes of one host share, cut into regions by name. It belongs to no file
-// system (memfd_create), so it needs no directory, has no limit of its own and ends with its
-// processes however they end. Pages exist once somebody writes to them.
+// Memory that the processes of one host share, divided into named regions. It belongs to no file
+// system (memfd_create): it needs no directory, has no limit of its own and ends with its processes
+// however they end. Pages exist once a process writes to them.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ namespace trident {
 
 class HostMemory {
  public:
-  // How another process finds it.
+  // The information by which another process finds the memory.
   struct Ticket {
     int process = 0, descriptor = -1;
-    std::uint64_t device = 0, file = 0;  // as fstat tells, which other namespaces' would not be
+    std::uint64_t device = 0, file = 0;  // from fstat; they differ in another PID namespace
   };
 
-  // Null where the system refuses.
+  // Both return null where the system refuses.
   static std::unique_ptr<HostMemory> make();
   static std::unique_ptr<HostMemory> open(const Ticket& ticket);
   ~HostMemory();
@@ -26,7 +26,7 @@ class HostMemory {
 
   Ticket ticket() const;
 
-  // A part of it, mapped by this process.
+  // A region, as this process has mapped it.
   class Region {
    public:
     Region(std::shared_ptr<HostMemory> memory, std::uint64_t offset, std::byte* data,
@@ -36,7 +36,7 @@ class HostMemory {
     Region(const Region&) = delete;
     Region& operator=(const Region&) = delete;
     std::byte* data() const { return data_; }
-    // Gives the pages back; nobody may use the region any more.
+    // Gives the pages back to the system. No process may use the region any more.
     void discard() noexcept;
 
    private:
@@ -45,8 +45,9 @@ class HostMemory {
     std::byte* data_;
     std::size_t bytes_;
   };
-  // The region of that name, zeros at first; the first who asks takes it. All ask for as many
-  // bytes. Null where this process can't map it; `full`, which all see alike, where it is used up.
+  // The region of that name, initially zero. The first process that requests it allocates it; all
+  // request the same number of bytes. Null where this process can't map it. Sets `full`, on all
+  // processes alike, where the memory is used up.
   static std::unique_ptr<Region> region(const std::shared_ptr<HostMemory>& memory,
                                         std::uint64_t name, std::size_t bytes, bool& full);
 

@@ -26,25 +26,25 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// How often one that sleeps looks whether others have ended.
+// A member that sleeps checks at least this often whether others have ended.
 constexpr milliseconds longest_sleep{20};
 
-// Of one desk. Few large chunks wait for each other less often than many small ones, which shows
-// where cores are shared; groups of many members have less of a message each.
+// The size of one slot. Few large chunks wait for each other less often than many small ones, which
+// shows where cores are shared. In groups of many members each has less of a message.
 std::size_t slot_size_of(std::size_t members) {
   constexpr std::size_t least = std::size_t{128} << 10, most = std::size_t{1} << 20;
   return std::clamp(4 * most / members, least, most) / 4096 * 4096;
 }
 
-// In shared memory, zeros at first.
+// A member's state in shared memory, initially zero.
 struct alignas(64) Seat {
-  std::atomic<std::uint64_t> arrived;  // number of the member's last meeting
+  std::atomic<std::uint64_t> arrived;  // number of the member's last rendezvous
   std::atomic<int> process;
-  Descriptor shown[2];        // in the last two
+  Descriptor shown[2];        // in the last two rendezvous
   const std::byte* input[2];  // in the member's own memory
 };
 struct alignas(64) Board {
-  std::atomic<std::uint32_t> bell;  // changes when somebody arrives while others sleep
+  std::atomic<std::uint32_t> bell;  // changes when a member arrives while others sleep
   std::atomic<std::uint32_t> sleepers;
   std::atomic<std::uint32_t> gone;  // members that have left the group for good
 };
@@ -133,7 +133,7 @@ class HostRendezvous final : public SharedRendezvous {
     copy_from(seats_[member].process.load(), to, from, bytes);
   }
 
-  // Slots stay as they are until the meeting after the next one, so nobody is waited for.
+  // Slots stay unchanged until the rendezvous after the next one, so no member is waited for.
   void finish() noexcept override {}
   void leave(microseconds) override {}
   void abandon() noexcept override {}
@@ -143,15 +143,15 @@ class HostRendezvous final : public SharedRendezvous {
     return slots_ + (2 * member + number % 2) * slot_size_;
   }
   bool here(std::size_t i) const { return seats_[i].arrived.load() >= number_; }
-  // The first that is not here, or the number of members.
+  // The first member that is not here, or the number of members.
   std::size_t missing() const {
     std::size_t i = 0;
     while (i < members_.size() && here(i)) ++i;
     return i;
   }
 
-  // Whether all come soon. At its core's expense where every rank has one and no other program
-  // wants it, else it gives the core to whoever does.
+  // Whether all members come soon. It spins where every rank has a core and no other program wants
+  // this one; otherwise it yields the core between looks.
   bool look(microseconds time) {
     const std::size_t all = members_.size();
     const bool keeps_core = watch_.spins && !contention_.wanted();
@@ -187,7 +187,7 @@ class HostRendezvous final : public SharedRendezvous {
       if (missing() == members_.size()) return {};
       std::vector<int> ended, late;
       for (std::size_t i = 0; i < members_.size(); ++i) {
-        // Who has ended may have come before.
+        // A member that has ended may have arrived before.
         if (!here(i) && watch_.ended(members_[i]) && !here(i)) ended.push_back(static_cast<int>(i));
       }
       if (!ended.empty()) return {Outcome::peer_ended, ended};
@@ -236,7 +236,7 @@ std::unique_ptr<SharedRendezvous> make_host_rendezvous(const std::shared_ptr<Hos
   bool full = false;
   auto region =
       HostMemory::region(memory, group, HostRendezvous::region_bytes(members.size()), full);
-  if (full) return nullptr;  // for all members
+  if (full) return nullptr;  // null on all members
   if (region == nullptr)
     throw Error("mpi: the memory that the ranks of a host share can't be mapped");
   return std::make_unique<HostRendezvous>(std::move(region), std::move(members), rank,

@@ -1,4 +1,4 @@
-// run_local: the ranks as threads of this process.
+// run_local(): runs the ranks as threads of this process.
 #include <exception>
 #include <string>
 #include <thread>

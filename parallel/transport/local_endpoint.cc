@@ -1,6 +1,6 @@
-// Messages between the ranks of one process. Whoever completes a pair of send and receive, sender
-// or receiver, copies straight from the one's buffer to the other's; small messages, and all
-// point-to-point messages under injected latency, are copied when they are sent.
+// Messages between the ranks of one process. The side that completes a pair of send and receive,
+// sender or receiver, copies straight from the send's buffer to the receive's. Small messages, and
+// all point-to-point messages under injected latency, are copied when they are sent.
 #include <algorithm>
 #include <cstring>
 
@@ -22,7 +22,7 @@ void take_copy(Send& send) {
   send.complete.store(true, std::memory_order_release);
 }
 
-// Copies a message's bytes, or puts that into the receiver's queue.
+// Copies a message's bytes, or enqueues the copy in the receiver's queue.
 void move(Send& send, const Receive& receive) {
   if (receive.side == nullptr) {
     std::memcpy(receive.data, send.data, receive.bytes);
@@ -38,11 +38,11 @@ void move(Send& send, const Receive& receive) {
   send.side->moved = to.moved;
 }
 
-// Moves a matched message. Takes the lock held and returns with it released: those who are told
-// need it.
+// Moves a matched message. The lock is held on entry and released on return, because the notified
+// threads need it.
 void transfer(Lock lock, std::shared_ptr<Send> send, std::shared_ptr<Receive> receive) {
   if (receive->is_view) {
-    send->claimed = true;  // until the receive goes
+    send->claimed = true;  // until the receive is destroyed
   } else {
     if (receive->bytes > 0 || receive->side != nullptr) {
       send->claimed = receive->claimed = true;
@@ -59,7 +59,7 @@ void transfer(Lock lock, std::shared_ptr<Send> send, std::shared_ptr<Receive> re
   receive->changed.notify_all();
 }
 
-// Pairs a message with a receive, both out of their queues; the lock as in transfer.
+// Pairs a message with a receive, both out of their queues. The lock is treated as in transfer().
 void meet(Lock lock, std::shared_ptr<Send> send, std::shared_ptr<Receive> receive) {
   receive->got = send->descriptor;
   if (send->descriptor != receive->expected || send->bytes != receive->bytes) {
@@ -72,10 +72,11 @@ void meet(Lock lock, std::shared_ptr<Send> send, std::shared_ptr<Receive> receiv
     }
   }
   lock.unlock();
-  receive->changed.notify_all();  // an early message is completed by the receiver, in its time
+  receive->changed.notify_all();  // the receiver completes an early message when it is due
 }
 
-// Lets abort and end wake a thread that waits in a mailbox. Made and destroyed under its lock.
+// Lets abort and end wake a thread that waits in a mailbox. It is made and destroyed under the
+// mailbox's lock.
 class Sleeper {
  public:
   Sleeper(Mailbox& box, std::condition_variable& changed) : box_(box), changed_(changed) {
@@ -92,7 +93,7 @@ class Sleeper {
   std::condition_variable& changed_;
 };
 
-// Only where a rank has a core of its own.
+// Spins shortly until `complete`, only where every rank has a core of its own.
 bool spin(const World& world, const std::atomic<bool>& complete) {
   if (complete.load(std::memory_order_acquire)) return true;
   if (!world.spins()) return false;
@@ -116,8 +117,8 @@ class SendRequest final : public Request {
     if (send_->complete.load(std::memory_order_relaxed)) return;
     auto& messages = box.links[key_].messages;
     const auto place = std::find(messages.begin(), messages.end(), send_);
-    if (place == messages.end()) return;                // refused by the receiver
-    if (world_->aborted() || send_->side != nullptr) {  // the latter is kept until it is taken
+    if (place == messages.end()) return;                // the receiver refused it
+    if (world_->aborted() || send_->side != nullptr) {  // a GPU message is kept until it is taken
       messages.erase(place);
     } else {
       take_copy(*send_);
@@ -134,7 +135,7 @@ class SendRequest final : public Request {
     const WaitTable::Entry entry(world_->waits(key_.sender), [this] { return peer_; });
     for (;;) {
       if (send_->complete.load(std::memory_order_acquire)) return Outcome::complete;
-      if (send_->claimed) {  // the reader ends, or its own wait does
+      if (send_->claimed) {  // the reader finishes, or its own wait ends
         send_->changed.wait(lock);
         continue;
       }
@@ -217,7 +218,7 @@ class ReceiveRequest final : public Request {
 
  private:
   Outcome outcome() const { return receive_->mismatch ? Outcome::mismatch : Outcome::complete; }
-  // A message that was matched before its time and may be moved now. Under the lock.
+  // Whether a message that was matched before its time may be moved now. Called under the lock.
   bool arrived() const {
     return receive_->source != nullptr && !receive_->claimed &&
            !receive_->complete.load(std::memory_order_acquire) &&

@@ -1,5 +1,5 @@
-// Meetings of rank threads. Members number their meetings; a seat shows what its member brought to
-// the last two, which is enough because nobody can be further ahead than that.
+// The rendezvous of rank threads. Members number their rendezvous. A seat shows the buffers of its
+// member's last two, which is enough because no member can be further ahead than that.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -26,9 +26,9 @@ struct Shown {
 constexpr std::size_t slot_size = 16384;
 
 struct alignas(64) Seat {
-  std::atomic<std::uint64_t> arrived{0};   // number of the member's last meeting
-  std::atomic<std::uint64_t> touching{0};  // the meeting whose buffers it may touch, 0: none
-  std::atomic<std::uint64_t> finished{0};  // the last meeting it has finished
+  std::atomic<std::uint64_t> arrived{0};   // number of the member's last rendezvous
+  std::atomic<std::uint64_t> touching{0};  // the rendezvous whose buffers it may touch; 0: none
+  std::atomic<std::uint64_t> finished{0};  // the last rendezvous it has finished
   Shown shown[2];
   std::unique_ptr<std::byte[]> slots = std::make_unique<std::byte[]>(2 * slot_size);
 };
@@ -41,8 +41,8 @@ class Board {
   std::vector<Seat> seats;
 
   // Returns when ready(), which another thread makes true before it calls tell(), or when the
-  // countdown is over. What asleep() gives is kept while the member sleeps; before, it looks so
-  // long.
+  // countdown is over. The member spins for `look` and then sleeps; it keeps the result of asleep()
+  // while it sleeps.
   template <class Ready, class Asleep>
   void wait_until(std::chrono::microseconds look, Countdown countdown, Ready ready, Asleep asleep) {
     if (ready()) return;
@@ -115,7 +115,7 @@ class LocalRendezvous final : public SharedRendezvous {
     board_->tell();
     const auto here = [&](std::size_t i) { return board_->seats[i].arrived.load() >= number_; };
     const auto ended = [&](std::size_t i) { return world_->ended(members_[i]) && !here(i); };
-    const auto over = [&] {  // all here, or one who never will be
+    const auto over = [&] {  // all are here, or one never will be
       bool all = true;
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (here(i)) continue;
@@ -144,8 +144,8 @@ class LocalRendezvous final : public SharedRendezvous {
       }
       if (!result.members.empty()) result.outcome = Outcome::late;
     }
-    // From here on the others' buffers stay: who leaves because of an abort has either told of it
-    // before this member looks, or sees this mark and waits.
+    // From here on the others' buffers stay. A member that leaves because of an abort has either
+    // set the abort flag before this member reads it, or sees this mark and waits.
     own().touching.store(number_);
     if (world_->aborted()) {
       finish();
@@ -197,7 +197,8 @@ class LocalRendezvous final : public SharedRendezvous {
 
  private:
   static constexpr std::chrono::microseconds none{0};
-  // While it waits: where each rank has one, unless other programs want it.
+  // Whether it keeps its core while it waits: where each rank has one, unless other programs want
+  // it.
   bool keeps_core() { return world_->spins() && !contention_.wanted(); }
   Seat& own() { return board_->seats[self_]; }
   const Shown& shown(int member) const {

@@ -1,4 +1,5 @@
-// The ranks of one process: mailboxes in shared memory, and the flags that end them.
+// The ranks of one process: mailboxes in memory that the rank threads share, and the flags that end
+// them.
 #pragma once
 
 #include <atomic>
@@ -19,30 +20,30 @@ namespace trident::local {
 
 struct Receive;
 
-// A message in flight. Guarded by the mutex of the receiver's mailbox, `complete` aside.
+// A message in flight. The mutex of the receiver's mailbox guards it, except for `complete`.
 struct Send {
   Descriptor descriptor;
   const std::byte* data = nullptr;  // the sender's, or `owned`
   std::size_t bytes = 0;
   std::unique_ptr<std::byte[]> owned;
-  std::shared_ptr<QueueSide> side;            // `data` is a GPU's
-  Countdown::Clock::time_point deliver_at{};  // not before (injected latency)
-  bool claimed = false;                       // somebody reads `data`
+  std::shared_ptr<QueueSide> side;            // `data` is in a GPU's memory
+  Countdown::Clock::time_point deliver_at{};  // earliest delivery (injected latency)
+  bool claimed = false;                       // a thread reads `data`
   std::atomic<bool> complete{false};          // the sender's buffer is free
   std::condition_variable changed;
 };
 
-// A posted receive. Guarded like Send.
+// A posted receive, guarded like Send.
 struct Receive {
   Descriptor expected;
   Descriptor got;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  std::shared_ptr<QueueSide> side;  // `data` is a GPU's
+  std::shared_ptr<QueueSide> side;  // `data` is in a GPU's memory
   bool is_view = false;
-  bool claimed = false;  // somebody writes `data`
+  bool claimed = false;  // a thread writes `data`
   bool mismatch = false;
-  std::shared_ptr<Send> source;  // matched
+  std::shared_ptr<Send> source;  // the matched message
   std::atomic<bool> complete{false};
   std::condition_variable changed;
 };
@@ -66,14 +67,14 @@ struct LinkKeyHash {
   }
 };
 
-// What the ranks have sent to one rank.
+// The messages that the ranks have sent to one rank, and the receives that wait for one.
 struct Mailbox {
   std::mutex mutex;
   std::unordered_map<LinkKey, Link, LinkKeyHash> links;
-  std::vector<std::condition_variable*> sleepers;  // threads that wait for something in here
+  std::vector<std::condition_variable*> sleepers;  // of threads that wait in this mailbox
 };
 
-class Board;  // where the members of a group meet; local_rendezvous.cc
+class Board;  // the rendezvous of a group (local_rendezvous.cc)
 
 class World {
  public:
@@ -83,23 +84,23 @@ class World {
   const TransportOptions& options() const { return options_; }
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
   bool spins() const { return spins_; }
-  // For whom a rank waits where that takes longer.
+  // The waits of a rank's threads; a wait is entered where it takes longer.
   WaitTable& waits(int rank) { return waits_[static_cast<std::size_t>(rank)]; }
   FileTimes& file_times(int rank) { return file_times_[static_cast<std::size_t>(rank)]; }
   bool files_hold_up() const;
-  // The board of a group of so many members, made at the first call.
+  // The board of a group with this many members, made at the first call.
   std::shared_ptr<Board> board(std::uint64_t group, std::size_t members);
 
   bool aborted() const { return aborted_.load(); }
   bool ended(int rank) const { return ended_[static_cast<std::size_t>(rank)].load(); }
   [[noreturn]] void throw_aborted(int rank) const;
 
-  // The first call of abort or fail wins; an AbortedError only ends a world that runs.
+  // The first call of abort() or fail() wins; an AbortedError only ends a world that runs.
   void abort(int rank, const std::string& reason) noexcept;
   void fail(int rank, const std::exception_ptr& error) noexcept;
-  // The rank's body has returned or thrown.
+  // Reports that the rank's body has returned or thrown.
   void end(int rank, const std::exception_ptr& error) noexcept;
-  // The error to show for the run; null if no body threw.
+  // The error to report for the run; null if no body threw.
   std::exception_ptr first_error() const;
 
  private:
@@ -114,7 +115,7 @@ class World {
   std::vector<FileTimes> file_times_;
   std::mutex boards_mutex_;
   std::unordered_map<std::uint64_t, std::weak_ptr<Board>> boards_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   int culprit_ = -1;
   std::string reason_;
   std::exception_ptr first_;
@@ -125,7 +126,7 @@ void wake(Board& board) noexcept;
 std::unique_ptr<SharedRendezvous> make_rendezvous(std::shared_ptr<World> world, std::uint64_t group,
                                                   const std::vector<int>& members, int rank);
 
-// Rank `rank`'s endpoint.
+// The endpoint of rank `rank`.
 std::shared_ptr<Endpoint> make_endpoint(std::shared_ptr<World> world, int rank);
 
 }  // namespace trident::local

@@ -11,7 +11,8 @@
 namespace trident {
 namespace {
 
-// MPI between its first and last use. Left alone where the program itself has initialised it.
+// MPI between its first and last use. It leaves MPI alone where the program itself has initialised
+// it.
 class MpiLibrary {
  public:
   MpiLibrary() = default;
@@ -30,7 +31,7 @@ class MpiTransport final : public Transport {
   explicit MpiTransport(const TransportOptions& options)
       : endpoint_(std::make_shared<MpiEndpoint>(options)), world_(make_world_group(endpoint_)) {}
   ~MpiTransport() override {
-    // The others wait for this rank: an orderly end would hang.
+    // The other ranks wait for this one, so an orderly end would hang.
     if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");
     endpoint_->close();
   }
@@ -40,7 +41,7 @@ class MpiTransport final : public Transport {
   void fail(std::exception_ptr error) noexcept override { endpoint_->fail(error); }
 
  private:
-  MpiLibrary library_;  // ends after the endpoint's close
+  MpiLibrary library_;  // destroyed after the endpoint's close
   std::shared_ptr<MpiEndpoint> endpoint_;
   ProcessGroup world_;
   int exceptions_ = std::uncaught_exceptions();

@@ -19,14 +19,14 @@ using Clock = std::chrono::steady_clock;
 
 enum Tag { farewell_tag, heartbeat_tag, abort_tag, ask_tag, answer_tag };
 
-// A rank that is alive may be kept from its core for a while, whatever the timeout.
+// A rank that is alive may be kept from its core for a while, whatever the timeout is.
 constexpr milliseconds least_silence{2000};
 constexpr milliseconds longest_period{250};
-// A rank that lives answers within a period.
+// A rank that is alive answers within a period.
 constexpr milliseconds answer_limit{800};
-// How long a rank that fails listens for others that do so at the same time: one of them speaks.
+// A rank that fails listens this long for other ranks that fail at the same time: only one reports.
 constexpr milliseconds listening{200};
-// mpirun ends the ranks that it can reach within that.
+// mpirun ends the ranks that it can reach within this time.
 constexpr std::chrono::seconds end_of_others{2};
 
 }  // namespace
@@ -90,7 +90,8 @@ void MpiControl::run() {
   }
 }
 
-// Where a neighbour takes nothing any more, one heartbeat stays on its way.
+// Sends a heartbeat to each neighbour and checks that it isn't silent. Where a neighbour receives
+// nothing any more, one heartbeat stays in flight.
 void MpiControl::beat() {
   for (Neighbour& one : neighbours_) {
     int done = 0;
@@ -109,7 +110,7 @@ void MpiControl::beat() {
   }
 }
 
-// Reads what has come; ends this process where another rank has failed.
+// Reads the messages that have arrived, and ends this process where another rank has failed.
 void MpiControl::listen() {
   read();
   if (aborted_by_.load() < size_ && !ending_.test_and_set()) end_quietly(abort_code_.load());
@@ -158,7 +159,7 @@ int MpiControl::own_answer() const {
   return file_times_.hold_up(timeout_) ? works_on_files : waits_.rank();
 }
 
-// Where the rank takes nothing any more the message stays for what is left of this process.
+// Where the rank receives nothing any more, the message stays in flight until this process ends.
 void MpiControl::send_question(int rank) {
   {
     const std::lock_guard lock(reading_);
@@ -223,7 +224,7 @@ void MpiControl::end_quietly(int exit_code) noexcept {
 }
 
 void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
-  if (ending_.test_and_set()) {  // another thread of this rank is at it
+  if (ending_.test_and_set()) {  // another thread of this rank is ending the job
     for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   try {
@@ -243,7 +244,8 @@ void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
   } catch (const std::exception&) {
     // MPI has failed, too.
   }
-  // The rank that reports it ends the job, after that: it may be late.
+  // Where a lower rank has failed, too, that rank reports its error and then ends the job. Its
+  // report may come late.
   if (aborted_by_.load() < rank_) end_quietly(abort_code_.load());
   print_error("trident: " + place(rank_) + ": " + printable_lines(reason));
   abort_job(exit_code);
@@ -266,7 +268,7 @@ void MpiControl::close() {
   }
   wake_.notify_all();
   thread_.join();
-  // All have come here, and none sends anything afterwards.
+  // All ranks have come here, and none sends anything afterwards.
   farewells.push_back(MPI_REQUEST_NULL);
   MPI_Ibarrier(communicator_, &farewells.back());
   for (const Neighbour& one : neighbours_) farewells.push_back(one.beat);

@@ -1,8 +1,10 @@
-// What the ranks of an MPI job tell each other beside their messages: that they live, that they
-// have ended, and why all have to end. A thread of each rank sends a heartbeat to its two
-// neighbours in the ring of ranks, and ends the job when one of them has been silent for the
-// timeout. Whatever two halves a network falls into, the ring crosses the cut, so that both halves
-// end by themselves, even where mpirun can't reach one of them.
+// The control messages of an MPI job, which are separate from its data messages: the ranks report
+// that they live, that they have ended, and why all have to end. A thread of each rank sends a
+// heartbeat to its two neighbours in the ring of ranks. It ends the job when a neighbour has been
+// silent for the timeout. However a network breaks into two halves, the ring crosses the break.
+// Both halves therefore end by themselves, even where mpirun can't reach one of them.
+//
+// Any thread may call it; close() is the last call.
 #pragma once
 
 #include <atomic>
@@ -22,35 +24,38 @@ namespace trident {
 
 class MpiControl {
  public:
-  // Takes the communicator, of all ranks, for itself. `hosts` by rank. Collective.
+  // Takes ownership of the communicator, which has all ranks. `hosts` holds host names by rank.
+  // Collective.
   MpiControl(MPI_Comm communicator, std::vector<std::string> hosts,
              std::chrono::milliseconds timeout);
   MpiControl(const MpiControl&) = delete;
   MpiControl& operator=(const MpiControl&) = delete;
-  // close() comes first.
+  // close() must have been called.
   ~MpiControl() = default;
 
-  // Whether the peer has ended, as far as is known.
+  // Whether the peer has said farewell, that is, has ended in order. A rank that was killed never
+  // does; its neighbour finds it by its silence.
   bool ended(int peer);
-  // Between these calls the thread keeps MPI going: it makes no progress outside its own calls.
+  // Between these two calls the thread drives MPI, which makes no progress outside its own calls.
   void watch();
   void unwatch() { watched_.fetch_sub(1); }
-  // For whom this rank waits, and, asked, the others: waits_of() takes a second at most for each.
+  // The waits of this rank. waits_of() asks other ranks for theirs, and takes a second at most for
+  // each.
   WaitTable& waits() { return waits_; }
   FileTimes& file_times() { return file_times_; }
-  // Whether any rank says that it works on files, or has until lately; takes a second at most.
+  // Whether any rank reports that it works on files, or did until recently. Takes a second at most.
   bool files_hold_up();
   std::string waits_of(int rank);
 
-  // Ends all ranks, with this line from the first one that fails.
+  // Ends all ranks. The first rank that fails prints its reason as one line.
   [[noreturn]] void end_job(const std::string& reason, int exit_code) noexcept;
-  // Tells the others that this rank has ended, and waits for all to end, as long as they live.
+  // Reports to the others that this rank has ended, and waits for all to end, as long as they live.
   void close();
 
  private:
   struct Neighbour {
     int rank;
-    Countdown silence;  // until it is taken for dead
+    Countdown silence;  // after it the neighbour counts as dead
     MPI_Request beat = MPI_REQUEST_NULL;
   };
   void run();
@@ -72,18 +77,19 @@ class MpiControl {
 
   std::mutex reading_;
   std::vector<std::atomic<bool>> ended_;
-  std::atomic<int> aborted_by_, abort_code_{0};  // the lowest rank that has told of an error
+  std::atomic<int> aborted_by_, abort_code_{0};  // the lowest rank that has reported an error
   std::atomic_flag ending_ = ATOMIC_FLAG_INIT;
   WaitTable waits_;
   FileTimes file_times_;
   std::chrono::milliseconds timeout_;
-  // Of another rank: an answer of this one on its way to it, and its own last one.
+  // The questions to and from another rank: this rank's answer on its way to it, and its last
+  // answer.
   struct Asked {
     int given = 0, got = nobody;
     MPI_Request on_its_way = MPI_REQUEST_NULL;
     bool has_come = false;
   };
-  std::vector<Asked> asked_;  // with reading_
+  std::vector<Asked> asked_;  // guarded by reading_
   std::mutex asking_;         // one thread asks at a time
 
   std::atomic<int> watched_{0};

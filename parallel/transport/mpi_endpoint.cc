@@ -21,7 +21,8 @@ namespace {
 constexpr std::uint64_t channel_slots = 32;
 static_assert(channel_count <= static_cast<int>(channel_slots));
 
-// What MPI does at once, but many ranks on few cores take a while for.
+// The limit for opening communicators. MPI does that at once, but many ranks on few cores take a
+// while.
 std::chrono::milliseconds opening_limit(const TransportOptions& options) {
   return std::max(options.timeout, std::chrono::milliseconds(5000));
 }
@@ -34,11 +35,11 @@ MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
   job->attach();
   job->agree(
       "", [](const auto&) { return ""; }, "to open the MPI transport", limit);
-  // All have come here, and what follows is short, but MPI waits in it without an end.
+  // All ranks have come here. The calls below are short, but MPI waits in them without a limit.
   const Watchdog watchdog(
       limit,
-      fmt::format("trident: {}: waited {} ms for all ranks to open the MPI transport; one that had "
-                  "come is stopped, or can't be reached any more",
+      fmt::format("trident: {}: waited {} ms for all ranks to open the MPI transport; a rank that "
+                  "had come is stopped, or can't be reached any more",
                   rank_text(job->rank(), host_name()), limit.count()),
       job_exit_code);
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
@@ -59,7 +60,7 @@ MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
   try {
     nodes_ = nodes_of(std::move(hosts), options_.ranks_per_node, names);
   } catch (...) {
-    fail(std::current_exception());  // on all ranks alike: one of them says it
+    fail(std::current_exception());  // the error is the same on all ranks: one of them reports it
   }
 }
 
@@ -67,7 +68,7 @@ MpiEndpoint::~MpiEndpoint() {
   close();
 }
 
-// Ranks that MPI lets share memory share a host.
+// Ranks that MPI lets share memory are on one host.
 void MpiEndpoint::find_hosts(std::vector<int>& hosts, std::vector<std::string>& names) {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(messages_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
@@ -88,7 +89,7 @@ void MpiEndpoint::find_hosts(std::vector<int>& hosts, std::vector<std::string>& 
   for (const Name& one : all) names.emplace_back(one.data());
 }
 
-// The first rank of a host makes it; all use it or none.
+// The first rank of a host makes the shared memory; either all its ranks use it or none.
 void MpiEndpoint::share_memory(MPI_Comm host) {
   int rank = 0, size = 1;
   MPI_Comm_rank(host, &rank);
@@ -106,11 +107,12 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
   int usable = host_memory_ != nullptr ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, host);
   if (usable == 0) host_memory_ = nullptr;
-  // Each tries to read a word of the next one's.
+  // Each rank tries to read a word of the next one's memory.
   struct Word {
     std::uint64_t process, address, value;
   };
-  // No two alike, though process ids are where containers have their own.
+  // No two ranks have the same word, though process ids may be equal where containers have their
+  // own.
   std::random_device random;
   const std::uint64_t value =
       (std::uint64_t{random()} << 32 | random()) ^ static_cast<std::uint64_t>(rank);
@@ -123,13 +125,13 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
       options_.single_copy && may_fetch(static_cast<int>(next.process), next.address, next.value)
           ? 1
           : 0;
-  MPI_Allreduce(MPI_IN_PLACE, &fetches, 1, MPI_INT, MPI_MIN, host);  // until then words stay
+  MPI_Allreduce(MPI_IN_PLACE, &fetches, 1, MPI_INT, MPI_MIN, host);  // the words stay until then
   fetches_ = fetches != 0 && host_memory_ != nullptr;
 }
 
 std::unique_ptr<SharedRendezvous> MpiEndpoint::open_rendezvous(std::uint64_t group,
                                                                const std::vector<int>& members) {
-  constexpr std::size_t most_members = 1024;  // a desk is cut into parts for each
+  constexpr std::size_t most_members = 1024;  // a slot is split into a part for each
   if (host_memory_ == nullptr || members.size() < 2 || members.size() > most_members ||
       std::any_of(members.begin(), members.end(),
                   [&](int member) { return nodes_->of(member) != nodes_->of(rank_); })) {
@@ -160,7 +162,7 @@ void MpiEndpoint::open_group(std::uint64_t id, const std::string& name) {
   const auto [place, added] = groups_.try_emplace(tag_of(id, 0), id, name);
   if (!added && place->second.first != id) {
     throw Error(fmt::format(
-        "mpi: process groups '{}' and '{}' fall on one message tag; give one another name",
+        "mpi: process groups '{}' and '{}' share one message tag; give one of them another name",
         place->second.second, name));
   }
 }

@@ -1,5 +1,5 @@
-// Messages over MPI. Every message carries an envelope with its descriptor; a small payload travels
-// with it, a large one follows under the same tag.
+// Messages over MPI. Every message carries an envelope with its descriptor. A small payload travels
+// with the envelope; a large one follows under the same tag.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ class MpiEndpoint final : public Endpoint {
   // Collective over MPI_COMM_WORLD.
   explicit MpiEndpoint(const TransportOptions& options);
   ~MpiEndpoint() override;
-  // Tells the others that this rank has ended, and waits for all to end. No message afterwards.
+  // Reports to the others that this rank has ended, and waits for all to end. No message may
+  // follow.
   void close();
 
   int rank() const override { return rank_; }
@@ -30,7 +31,7 @@ class MpiEndpoint final : public Endpoint {
   Nodes nodes() const override { return *nodes_; }
   const TransportOptions& options() const override { return options_; }
   void open_group(std::uint64_t id, const std::string& name) override;
-  // Of the ranks of one node.
+  // Only for members on one node; null otherwise.
   std::unique_ptr<SharedRendezvous> open_rendezvous(std::uint64_t group,
                                                     const std::vector<int>& members) override;
   bool shares_memory() const override { return true; }
@@ -58,7 +59,7 @@ class MpiEndpoint final : public Endpoint {
   void fail(std::exception_ptr error) noexcept override;
   void abort(const std::string& reason) noexcept override;
 
-  // For requests.
+  // Used by requests.
   MPI_Comm communicator() const { return messages_; }
   bool spins() const { return spins_; }
   bool closed() const { return closed_.load(); }

@@ -25,7 +25,8 @@ std::string seconds_text(milliseconds limit) {
   return fmt::format("{:g} s", static_cast<double>(limit.count()) / 1000);
 }
 
-// All ranks may find at once that somebody is missing; the first one that says so ends the others.
+// All ranks may find at once that a process is missing. They report in turn, and the first one ends
+// the others.
 milliseconds turn_of(int rank) {
   return milliseconds(250) * std::min(rank, 8);
 }
@@ -46,7 +47,7 @@ struct Outgoing {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// A message of this tag from `peer`, if one has come.
+// Takes a message of this tag from `peer`, if one has arrived.
 bool take(int peer, int tag, std::string& bytes) {
   int found = 0;
   MPI_Status status;
@@ -60,7 +61,7 @@ bool take(int peer, int tag, std::string& bytes) {
   return true;
 }
 
-// Until ready() or the limit.
+// Waits until ready() or the limit; false at the limit.
 template <class Ready>
 bool wait_for(milliseconds limit, Ready ready) {
   Countdown countdown(limit);
@@ -111,7 +112,7 @@ void Job::begin(int rank, int ranks, milliseconds limit) {
     const Watchdog watchdog(
         limit + turn_of(rank),
         fmt::format("trident: {}: waited {} for all processes of the job to start MPI; one has "
-                    "not come so far, or can't be reached",
+                    "not started it, or can't be reached",
                     rank_text(rank, host_name()), seconds_text(limit)),
         job_exit_code);
     owner_ = initialise_mpi();
@@ -119,8 +120,8 @@ void Job::begin(int rank, int ranks, milliseconds limit) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (ranks > 0 && size != ranks) {
-      abort(fmt::format("trident: {}: {} processes have been started, of which this one's MPI ({}) "
-                        "finds {}; start them with the mpirun of that MPI",
+      abort(fmt::format("trident: {}: {} processes have been started, but this process's MPI "
+                        "({}) finds {}; start them with the mpirun of that MPI",
                         rank_text(rank, host_name()), ranks, library_name(), size),
             2);
     }
@@ -181,7 +182,7 @@ std::string Job::agree(const std::string& own,
   }
   Outgoing report(own, 0, report_tag);
   std::string bytes;
-  // Rank 0 says that it is here, and from then on waits for the others itself.
+  // Rank 0 reports that it is here, and from then on waits for the others itself.
   const bool answered =
       wait_for(limit + turn_of(rank_), [&] { return take(0, here_tag, bytes); }) &&
       wait_for(2 * limit + turn_of(rank_),

@@ -16,9 +16,10 @@
 namespace trident {
 namespace {
 
-// MPI_Abort asks the daemon of this host, which may be busy with a link that is cut.
+// The time that MPI_Abort may take. It asks the daemon of this host, which may be busy with a
+// broken link.
 constexpr std::chrono::seconds abort_patience{3};
-// Of a BackOff. A fragment of a message is there sooner.
+// The time for which a BackOff does not sleep. A fragment of a message arrives sooner.
 constexpr std::chrono::microseconds looking{300};
 
 }  // namespace
@@ -41,7 +42,7 @@ bool initialise_mpi() {
   if (initialized != 0) {
     MPI_Query_thread(&provided);
   } else {
-    // The library's threads inherit the mask: signals are for whoever waits for them.
+    // The MPI library's threads inherit the mask, so that signals reach the program's own threads.
     sigset_t stops, before;
     sigemptyset(&stops);
     for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&stops, s);
@@ -82,7 +83,7 @@ void abort_job(int exit_code) noexcept {
       ::_exit(exit_code);
     }).detach();
   } catch (const std::exception&) {
-    ::_exit(exit_code);  // no thread is left to watch the abort
+    ::_exit(exit_code);  // no thread can be started to watch the abort
   }
   std::fflush(stdout);
   MPI_Abort(MPI_COMM_WORLD, exit_code);
@@ -96,7 +97,7 @@ void BackOff::pause() {
     return;
   }
   sleeps_ = true;
-  // Up to 1 ms, and at most an eighth of what was waited already.
+  // Sleeps up to 1 ms, and at most an eighth of the time that was waited already.
   std::this_thread::sleep_for(std::clamp<std::chrono::steady_clock::duration>(
       waited / 8, std::chrono::microseconds(10), std::chrono::milliseconds(1)));
 }

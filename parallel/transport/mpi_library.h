@@ -1,7 +1,7 @@
-// The MPI library in this process: its start, its end, and the end of the whole job.
+// The MPI library in this process: its start, its end, and the end of the entire job.
 #pragma once
 
-// Without the C++ bindings that MPI-3 removed.
+// Leaves out the C++ bindings that MPI-3 removed.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -18,18 +18,20 @@ namespace trident {
 // Throws Error naming the MPI call unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
-// Of a job that failed while running.
+// The exit code of a job that failed while running.
 inline constexpr int job_exit_code = 3;
 
-// True where this call has initialised MPI, false where the program has before.
+// Initialises MPI. True where this call has initialised it, false where the program had before.
+// Throws Error where MPI is finalised already, or does not grant MPI_THREAD_MULTIPLE.
 bool initialise_mpi();
 
-// Ends this process where MPI calls that block don't return: a peer that is stopped or out of reach
-// can hold them for ever, and nothing else in the process can end them. Time in which the process
+// Ends this process where blocking MPI calls don't return. A peer that is stopped or out of reach
+// can block them for ever, and nothing else in the process can end them. Time in which the process
 // itself was stopped doesn't count.
 class Watchdog {
  public:
-  // After `limit`, unless destroyed before: `last_words` on stderr (nothing where empty) and _exit.
+  // After `limit`, unless destroyed before, prints `last_words` on stderr (nothing where empty) and
+  // calls _exit.
   Watchdog(std::chrono::milliseconds limit, std::string last_words, int exit_code);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
@@ -42,16 +44,16 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Ends all processes of the job that MPI and mpirun can reach, and this one in any case.
+// Ends all processes of the job that MPI and mpirun can reach, and this process in any case.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-// Between looks at something that moves only while somebody looks, as MPI's messages do: looks
-// again for some hundred microseconds, then sleeps a little longer each time. restart() after each
-// progress, so that a message on its way is looked after all the time, and one whose peer is late
-// costs nothing.
+// The pauses between polls of something that moves only while it is polled, as MPI's messages do.
+// pause() returns at once for some hundred microseconds, then sleeps a little longer each time.
+// Call restart() after each progress: a message in flight is then polled all the time, and a
+// message whose peer is late costs nothing.
 class BackOff {
  public:
-  // `keeps_core`: nobody else needs it meanwhile.
+  // `keeps_core`: no other thread needs the core meanwhile.
   explicit BackOff(bool keeps_core = false) : keeps_core_(keeps_core) {}
   void pause();
   void restart();

@@ -1,4 +1,4 @@
-// MPI is opened when it is first needed.
+// The MPI module is opened when it is first needed.
 #include <dlfcn.h>
 
 #include <string>
@@ -10,8 +10,8 @@ namespace trident {
 namespace {
 
 const MpiParts& open_parts() {
-  // By the loader's rules: the library's own RPATH names the module's folder. Global, because MPI
-  // opens modules of its own that look for its symbols.
+  // The loader finds the module by the library's own RPATH, which names the module's folder.
+  // RTLD_GLOBAL: MPI opens modules of its own that look for its symbols.
   void* module = ::dlopen("trident_mpi.so", RTLD_NOW | RTLD_GLOBAL);
   void* parts = module == nullptr ? nullptr : ::dlsym(module, "trident_mpi_parts");
   if (parts == nullptr)

@@ -1,6 +1,6 @@
-// All that the rest of the library takes from the files that call MPI. They are linked with it, or
-// are a module of their own (CMake's TRIDENT_MPI_MODULE), which is opened when it is first needed:
-// so a program made for other machines runs where there is no MPI.
+// The functions that the rest of the library takes from the files that call MPI. These files are
+// linked with the library, or are a module of their own (CMake's TRIDENT_MPI_MODULE) that is opened
+// when it is first needed. A program built for other machines then runs where there is no MPI.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,11 @@ struct MpiParts {
   decltype(&make_linked_mpi_transport) make_transport;
 };
 
-// Of the module, by this name; with C's linkage, as it is looked up by it.
+// The module's functions. The loader looks them up by this name, hence C linkage.
 extern "C" const MpiParts trident_mpi_parts;
 
-// Throws RequestError, with the loader's reason, where the module or the MPI library it was built
-// for is not to be found. (mpi_linked.cc, mpi_opened.cc)
+// Throws RequestError, with the loader's reason, where the module or the MPI library that it was
+// built for is not found. (parallel/transport/mpi_linked.cc, parallel/transport/mpi_opened.cc)
 const MpiParts& mpi_parts();
 
 }  // namespace trident

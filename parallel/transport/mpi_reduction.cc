@@ -26,7 +26,7 @@ MPI_Datatype type_of(DType dtype) {
   return MPI_DATATYPE_NULL;
 }
 
-// Where a NaN is among the values MPI does not say what a minimum is.
+// MPI does not define a minimum of values with a NaN among them.
 MPI_Op operation_of(ReduceOp op) {
   return op == ReduceOp::sum || op == ReduceOp::average ? MPI_SUM : MPI_OP_NULL;
 }
@@ -64,9 +64,9 @@ MpiReduction::MpiReduction(MpiEndpoint& endpoint, MPI_Comm members, int peer, vo
             "MPI_Iallreduce");
 }
 
-// MPI can't take it back, and would write to the buffer later.
+// MPI can't cancel the reduction, and would write to the buffer later.
 MpiReduction::~MpiReduction() {
-  if (!complete_) endpoint_.abort("a reduction of MPI's was left before its end");
+  if (!complete_) endpoint_.abort("an all-reduce of MPI was abandoned before its end");
 }
 
 bool MpiReduction::test() {
@@ -82,7 +82,7 @@ Outcome MpiReduction::wait(Countdown& countdown) {
   std::optional<WaitTable::Entry> entry;
   for (int looks = 0; !test(); back_off.pause()) {
     if (countdown.over()) return Outcome::late;
-    if (++looks == looks_before_known) entry.emplace(endpoint_.waits(), [this] { return peer_; });
+    if (++looks == polls_before_entry) entry.emplace(endpoint_.waits(), [this] { return peer_; });
   }
   return Outcome::complete;
 }

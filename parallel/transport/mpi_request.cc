@@ -14,7 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_bytes = 4096;
-// Each that has come is progress. Below what MPI sends over TCP without asking the receiver first.
+// Each part that has arrived is progress. Its size is below MPI's eager limit over TCP, so MPI
+// sends it without asking the receiver first.
 constexpr std::size_t part_bytes = std::size_t{60} << 10;
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
@@ -30,7 +31,7 @@ MpiRequest::MpiRequest(MpiEndpoint& endpoint, Kind kind, int peer, int tag,
       descriptor_(descriptor),
       data_(static_cast<std::byte*>(data)),
       bytes_(bytes),
-      // Collectives are waited for at once, messages may be left alone for long.
+      // Collectives are waited for at once; messages may be left alone for long.
       watched_(descriptor.operation == Operation::message) {
   if (kind == Kind::send) {
     start_send();
@@ -69,8 +70,8 @@ void MpiRequest::start_send() {
                       endpoint_.communicator(), &requests_.back()),
             "MPI_Isend");
   for (std::size_t at = 0; !small && at < bytes_; at += part_bytes) {
-    // The last is there once the receiver has asked for it, so a message that nobody receives is
-    // never complete.
+    // The last part is complete once the receiver has posted its receive, so a message that is
+    // never received is never complete.
     const auto send = bytes_ - at <= part_bytes ? MPI_Issend : MPI_Isend;
     requests_.push_back(MPI_REQUEST_NULL);
     check_mpi(send(data_ + at, static_cast<int>(std::min(part_bytes, bytes_ - at)), MPI_BYTE, peer_,
@@ -79,8 +80,8 @@ void MpiRequest::start_send() {
   }
 }
 
-// The payload's receive is posted beside the envelope's. A wrong message can't write beyond it,
-// and ends the job before anything reads it.
+// The payload's receives are posted together with the envelope's. A wrong message can't write
+// beyond the payload, and ends the job before anything reads it.
 void MpiRequest::start_receive() {
   const bool small = bytes_ <= small_bytes;
   first_.resize(sizeof(Envelope) + small_bytes);
@@ -96,7 +97,7 @@ void MpiRequest::start_receive() {
   }
 }
 
-// True when it fits what this rank expects.
+// True when the message matches this rank's descriptor and size.
 bool MpiRequest::read_envelope() {
   std::memcpy(&envelope_, first_.data(), sizeof(Envelope));
   if (envelope_.descriptor != descriptor_ || envelope_.bytes != bytes_) return false;
@@ -131,7 +132,8 @@ bool MpiRequest::test() {
   return advance();
 }
 
-// Envelope and parts that have come, or gone, are progress, for which the countdown begins anew.
+// An envelope or a part that has arrived, or has been sent, is progress, and restarts the
+// countdown.
 Outcome MpiRequest::wait(Countdown& countdown) {
   BackOff back_off(endpoint_.spins());
   std::optional<Countdown> grace;  // once the peer has ended
@@ -146,14 +148,15 @@ Outcome MpiRequest::wait(Countdown& countdown) {
       back_off.restart();
     }
     if (countdown.over()) return Outcome::late;
-    if (++looks == looks_before_known) entry.emplace(endpoint_.waits(), [this] { return peer_; });
+    if (++looks == polls_before_entry) entry.emplace(endpoint_.waits(), [this] { return peer_; });
     if (grace && grace->over()) return Outcome::peer_ended;
     if (!grace && endpoint_.ended(peer_)) grace.emplace(farewell_grace);
     back_off.pause();
   }
 }
 
-// What is on its way already comes to its end, unless the peer is stopped or out of reach.
+// A message that is on its way already comes to its end, unless the peer is stopped or out of
+// reach.
 void MpiRequest::cancel() noexcept {
   for (MPI_Request& request : requests_) {
     if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
@@ -165,7 +168,7 @@ void MpiRequest::cancel() noexcept {
     if (done != 0) return;
     if (countdown.over()) {
       endpoint_.abort(
-          fmt::format("a message from rank {} has begun to come and did not end within "
+          fmt::format("a message from rank {} has begun to arrive and did not end within "
                       "{} ms",
                       peer_, endpoint_.options().timeout.count()));
     }

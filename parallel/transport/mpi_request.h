@@ -1,4 +1,4 @@
-// One message of an MpiEndpoint on its way.
+// One message of an MpiEndpoint in flight.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace trident {
 
-// Any thread may test or wait. Destroying an incomplete receive cancels it, or waits for what has
-// begun to come; an incomplete send is waited for. Where either takes longer than the timeout, the
-// job ends.
+// Any thread may test or wait. Destroying an incomplete receive cancels it, or waits for a message
+// that has begun to arrive. Destroying an incomplete send waits for it. Where either takes longer
+// than the timeout, the job ends.
 class MpiRequest final : public Request {
  public:
   enum class Kind { send, receive };
@@ -33,7 +33,7 @@ class MpiRequest final : public Request {
   };
   void start_send();
   void start_receive();
-  bool advance();  // with the lock: true when complete
+  bool advance();  // with the lock held; true when complete
   bool read_envelope();
   void cancel() noexcept;
 

@@ -39,14 +39,14 @@ class PlanningEndpoint final : public Endpoint {
 
  private:
   [[noreturn]] static void refuse() {
-    throw Error("planning transport: a message with nobody there");
+    throw Error("planning transport: a message to or from a rank that does not exist");
   }
   int rank_, size_;
   bool staging_;
   TransportOptions options_;
 };
 
-// What a library would reduce by itself.
+// Answers which reductions the library would do itself; it makes no communicators.
 class PlanningLibrary final : public CommunicatorLibrary {
  public:
   PlanningLibrary(const CommunicatorLibraryKind& kind, bool deterministic)
@@ -55,7 +55,7 @@ class PlanningLibrary final : public CommunicatorLibrary {
   std::vector<std::byte> make_key() override { return {}; }
   std::shared_ptr<Communicator> open(const std::vector<std::byte>&, const std::string&, int, int,
                                      Device&, Carries) override {
-    throw Error("planning transport: a communicator with nobody there");
+    throw Error("planning transport: a communicator with ranks that do not exist");
   }
   bool reduces(ReduceOp op) const override { return kind_.reduces(op, deterministic_); }
 

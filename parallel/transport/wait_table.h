@@ -1,5 +1,7 @@
-// For whom the threads of one rank wait. Where a rank is late because it waits itself, the one at
-// the end of the chain is the cause.
+// The waits of one rank's threads: which ranks they wait for. Where a rank is late because it waits
+// itself, the rank at the end of the chain is the cause.
+//
+// Any thread may call it.
 #pragma once
 
 #include <functional>
@@ -12,13 +14,14 @@ namespace trident {
 
 inline constexpr int nobody = -1, no_answer = -2, works_on_files = -3;
 
-// Looks after which a wait enters itself: one that takes some milliseconds is one that others may
-// ask for.
-inline constexpr int looks_before_known = 64;
+// The number of polls after which a wait enters itself. Other ranks may ask for a wait that takes
+// some milliseconds.
+inline constexpr int polls_before_entry = 64;
 
 class WaitTable {
  public:
-  // A wait, while it lasts. `for_whom` gives a world rank; it may be called by any thread.
+  // A wait, entered for as long as the object lives. `for_whom` gives a world rank; any thread may
+  // call it.
   class Entry {
    public:
     Entry(WaitTable& table, std::function<int()> for_whom) : table_(table) {
@@ -37,7 +40,7 @@ class WaitTable {
     std::list<std::function<int()>>::iterator place_;
   };
 
-  // For whom the longest wait is.
+  // The rank that the longest wait is for, or `nobody`.
   int rank() const {
     const std::lock_guard lock(mutex_);
     return waits_.empty() ? nobody : waits_.front()();
@@ -48,9 +51,9 @@ class WaitTable {
   std::list<std::function<int()>> waits_;
 };
 
-// "; rank 1 waits for rank 3, which waits for rank 2": from `late` to the rank that waits for
-// nobody, or back into a circle; "" where `late` waits for nobody. waits_for(rank) gives a rank, or
-// nobody, no_answer or works_on_files.
+// "; rank 1 waits for rank 3, which waits for rank 2": the chain from `late` to a rank that waits
+// for no other, or back into a circle. "" where `late` waits for no rank. waits_for(rank) gives a
+// rank, or nobody, no_answer or works_on_files.
 std::string text_of_waits(int late, const std::function<int(int)>& waits_for);
 
 }  // namespace trident

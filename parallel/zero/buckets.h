@@ -1,9 +1,11 @@
-// The flat buffers behind a rank's parameters, and what a data-parallel rank holds of each.
+// The flat buffers behind a rank's parameters, and the part of each that a data-parallel rank
+// holds.
 //
-// ZeRO (Rajbhandari 2019), S = elements / data-parallel size: stage 0 holds and updates whole
+// ZeRO (Rajbhandari 2019), S = elements / data-parallel size: stage 0 holds and updates complete
 // buckets; stage 1 updates a shard of S elements; stage 2 holds only that shard of the reduced
-// gradient, stage 3 only that shard of the weights, unless the bucket is persistent.
-// parallel/zero/gradient_reduction.h and weight_gathering.h move what is missing.
+// gradient; stage 3 holds only that shard of the weights, unless the bucket is persistent.
+// parallel/zero/gradient_reduction.h and parallel/zero/weight_gathering.h communicate the missing
+// parts.
 #pragma once
 
 #include <cstdint>
@@ -24,36 +26,38 @@ struct BucketOptions {
   BucketLimits limits;
 };
 
-// One bucket's memory.
+// The memory of one bucket.
 struct Bucket {
   BucketLayout layout;
-  // layout.data on this rank; replicas are undefined where nobody holds the same.
+  // The groups of layout.data on this rank. `replicas` is undefined where no other rank holds the
+  // same shard.
   ProcessGroup sharing, replicas;
-  // What this rank updates: [begin, begin + count) of the bucket; all of it in stage 0.
+  // This rank updates [begin, begin + count) of the bucket; the complete bucket in stage 0.
   std::int64_t begin = 0, count = 0;
-  Tensor weights;  // (elements); undefined in stage 3, but for persistent buckets
+  Tensor weights;  // (elements); undefined in stage 3, unless persistent or not shared
   Tensor shard;    // (count) of the weights: a view of `weights`, or all that is held
   // (count) fp32; `shard` itself where the weights are fp32, else undefined until keep_masters().
   Tensor master;
-  // (count) reduced gradients, this rank's part; set by GradientReduction.
+  // (count) reduced gradients, this rank's part; GradientReduction sets it.
   Tensor gradient;
 
-  bool gathered() const { return !weights; }  // before each use
+  bool gathered() const { return !weights; }  // its weights are gathered before each use
   bool shared() const { return sharing.size() > 1; }
-  // Which of all that hold the same elements this rank is, from which of those at the same place
-  // among them that see other samples: elements that all who share the bucket have alike, or
-  // (`cut`) that are its shard.
+  // The number of this rank among all ranks that hold the same elements. `of_part` is its number
+  // among the ranks that see the same samples (Topology::holder). With `cut` the elements are this
+  // rank's shard; without it all ranks that share the bucket hold them.
   Holder holder(const Holder& of_part, bool cut) const {
     const Holder holder = cut ? of_part : of_part.times(sharing.rank(), sharing.size());
     return replicas.defined() ? holder.times(replicas.rank(), replicas.size()) : holder;
   }
-  // Its gradient is summed over somebody.
+  // Whether its gradient is summed over other ranks.
   bool reduces_gradient() const { return shared() || replicas.defined(); }
 };
 
 class ParameterBuckets {
  public:
-  // Allocates zeroed weights and binds the parameters to them. Groups as backward_groups().
+  // Allocates zeroed weights and binds the parameters to them. `groups` come from backward_groups()
+  // (models/architecture.h).
   ParameterBuckets(Context&, const std::vector<ParameterGroup>& groups, const BucketOptions&,
                    const Topology&);
 
@@ -63,18 +67,19 @@ class ParameterBuckets {
   DType dtype() const { return options_.dtype; }
   int zero_stage() const { return options_.zero_stage; }
 
-  // Allocates master weights, for a model that is trained; they begin as the weights are now.
-  // Before initial values are set, or these come rounded.
+  // Allocates master weights, for a model that is trained. They start as copies of the current
+  // weights. Call it before initial values are set; otherwise the masters hold rounded values.
   void keep_masters(Context&);
 
-  // Sets elements of a parameter, from `first` of its local shape on, from fp32 values: what is
-  // held here of its weights and master weights.
+  // Sets elements of a parameter, from `first` of its local shape on, from fp32 values, in the
+  // weights and master weights that this rank holds.
   void set(Context&, const Parameter&, const Tensor& values, std::int64_t first = 0);
-  // The weights that are held here follow the master weights, as after an update: rounded to the
-  // weights' type.
+  // Copies the master weights to the weights that this rank holds, as after an update: rounded to
+  // the weights' type.
   void round_masters(Context&);
 
-  // Adds what is held here of this kind: weights, masters (where there are any) or gradients.
+  // Adds the state of this kind that this rank holds: weights, masters (where there are any) or
+  // gradients.
   void append_state(StateKind kind, const Topology&, State& into) const;
 
  private:
@@ -83,7 +88,8 @@ class ParameterBuckets {
   std::map<const Parameter*, std::size_t> bucket_of_;
 };
 
-// Binds the weights of a bucket's parameters to `weights` (elements), or to nothing.
+// Binds the weights of a bucket's parameters to `weights` (elements), or unbinds them where it is
+// undefined.
 void bind_weights(const BucketLayout&, const Tensor& weights);
 
 }  // namespace trident

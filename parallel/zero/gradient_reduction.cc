@@ -52,8 +52,8 @@ void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole)
 }
 
 void GradientReduction::open(Context& context, Parameter& parameter, int use) {
-  // Else this buffer would come on top of those that wait for their reduction.
-  reduce_put_off(context);
+  // Otherwise this buffer would add to the buffers that wait for their reduction.
+  reduce_postponed(context);
   const std::size_t index = buckets_.bucket_of(parameter);
   Tensor& whole = slot(index, use).whole;
   whole = context.empty({bucket(index).layout.elements}, options_.dtype,
@@ -83,20 +83,20 @@ void GradientReduction::ready(Context& context, const Parameter& parameter, int 
   clear_stale(context, index, use);
   if (adds_uses_first(bucket(index))) return;  // finish() reduces it
   if (each_round(bucket(index))) {
-    // The next round adds to another buffer, so this one can't wait.
+    // The next round adds to another buffer, so this one is reduced now.
     slot.missing = static_cast<int>(bucket(index).layout.entries.size());
-  } else if (puts_off(bucket(index))) {
-    put_off_.emplace_back(index, use);
+  } else if (postpones(bucket(index))) {
+    postponed_.emplace_back(index, use);
     return;
   }
   reduce(context, index, use);
 }
 
-void GradientReduction::reduce_put_off(Context& context) {
-  for (const auto& [index, use] : std::exchange(put_off_, {})) reduce(context, index, use);
+void GradientReduction::reduce_postponed(Context& context) {
+  for (const auto& [index, use] : std::exchange(postponed_, {})) reduce(context, index, use);
 }
 
-// What no micro-batch has added to is zero.
+// Zeroes the gradients that no micro-batch has added to.
 void GradientReduction::clear_stale(Context& context, std::size_t index, int use) {
   for (const BucketEntry& entry : bucket(index).layout.entries) {
     Parameter& parameter = *entry.parameter;
@@ -108,11 +108,11 @@ void GradientReduction::clear_stale(Context& context, std::size_t index, int use
 void GradientReduction::reduce(Context& context, std::size_t index, int use) {
   const Bucket& of = bucket(index);
   if (!of.reduces_gradient()) return;
-  // Whole buffers are large: one on its way, others being filled.
+  // Full buffers are large, so only one is reduced while others are filled.
   if (transient(of)) collect(context);
   Slot& slot = this->slot(index, use);
   const Async async = options_.overlap ? Async::yes : Async::no;
-  // Over the replicas in collect(), unless there is nothing before it.
+  // collect() sums over the replicas, unless there is no sum before it.
   const ProcessGroup& first = of.shared() ? of.sharing : of.replicas;
   Work work = buckets_.zero_stage() == 0 || !of.shared()
                   ? first.all_reduce(context, slot.whole, ReduceOp::sum, async)
@@ -142,7 +142,8 @@ void GradientReduction::collect(Context& context) {
   running_.clear();
 }
 
-// A tied weight's gradient is that of both uses, here or on the first and the last stage.
+// A tied weight's gradient is the sum of both uses, on this rank or on the first and the last
+// stage.
 void GradientReduction::add_uses(Context& context, std::size_t index) {
   const auto of = [&](int use) {
     const Slot& from = slot(index, use);
@@ -167,7 +168,7 @@ void GradientReduction::finish(Context& context) {
                   " are not ready, first " + bucket(i).layout.entries.front().parameter->name());
     }
   }
-  reduce_put_off(context);
+  reduce_postponed(context);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!adds_uses_first(bucket(i))) continue;
     add_uses(context, i);

@@ -23,51 +23,51 @@ std::vector<std::size_t> WeightGathering::buckets_of(
 
 void WeightGathering::start(Context& context, std::size_t index, Async async) {
   const Bucket& bucket = buckets_.buckets()[index];
-  Visit& visit = uses_[index];
-  visit.weights =
+  GatheredUse& use = uses_[index];
+  use.weights =
       context.empty({bucket.layout.elements}, bucket.shard.dtype(), Category::communication);
-  visit.arriving = bucket.sharing.all_gather(context, bucket.shard, visit.weights, async);
+  use.arriving = bucket.sharing.all_gather(context, bucket.shard, use.weights, async);
 }
 
 void WeightGathering::hold(Context& context, const std::vector<std::size_t>& buckets) {
   for (const std::size_t index : buckets) {
-    Visit& visit = uses_[index];
-    visit.wanted = false;
-    if (++visit.holders > 1) continue;
-    if (!visit.weights) start(context, index, Async::no);
-    visit.arriving.wait(context);
-    visit.arriving = {};
-    bind_weights(buckets_.buckets()[index].layout, visit.weights);
+    GatheredUse& use = uses_[index];
+    use.wanted = false;
+    if (++use.holders > 1) continue;
+    if (!use.weights) start(context, index, Async::no);
+    use.arriving.wait(context);
+    use.arriving = {};
+    bind_weights(buckets_.buckets()[index].layout, use.weights);
   }
 }
 
 void WeightGathering::release(const std::vector<std::size_t>& buckets) {
   for (const std::size_t index : buckets) {
-    Visit& visit = uses_[index];
-    if (--visit.holders > 0) continue;
+    GatheredUse& use = uses_[index];
+    if (--use.holders > 0) continue;
     bind_weights(buckets_.buckets()[index].layout, {});
-    if (!visit.wanted) visit.weights = Tensor();
+    if (!use.wanted) use.weights = Tensor();
   }
 }
 
 void WeightGathering::prefetch(Context& context, const std::vector<std::size_t>& buckets) {
   std::int64_t ahead = 0;
   for (const std::size_t index : buckets) {
-    Visit& visit = uses_[index];
-    if (!visit.weights) {
+    GatheredUse& use = uses_[index];
+    if (!use.weights) {
       ahead += buckets_.buckets()[index].layout.elements;
       if (!overlap_ || ahead > prefetch_elements_) continue;
       start(context, index, Async::yes);
     }
-    visit.wanted = true;
+    use.wanted = true;
   }
 }
 
 void WeightGathering::forget(Context& context) {
-  for (Visit& visit : uses_) {
-    if (!visit.wanted || visit.holders > 0) continue;
-    visit.arriving.wait(context);
-    visit = {};
+  for (GatheredUse& use : uses_) {
+    if (!use.wanted || use.holders > 0) continue;
+    use.arriving.wait(context);
+    use = {};
   }
 }
 

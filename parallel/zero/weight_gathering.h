@@ -1,6 +1,5 @@
-// Brings the weights that ZeRO keeps on other data-parallel ranks to where they are used: those
-// that an update has changed (stages 1 and 2), or those of a module for as long as a visit to it
-// lasts (stage 3).
+// Gathers the weights that ZeRO keeps on other data-parallel ranks: the weights that an update has
+// changed (stages 1 and 2), or the weights of a module for as long as it uses them (stage 3).
 #pragma once
 
 #include <cstdint>
@@ -13,40 +12,42 @@ namespace trident {
 
 class WeightGathering {
  public:
-  // Gathers at most `prefetch_elements` ahead of their use, beside the stream's work where
+  // Gathers at most `prefetch_elements` ahead of their use, asynchronously to the stream where
   // `overlap` is set. Binds parameters while their weights are gathered.
   WeightGathering(ParameterBuckets&, bool overlap, std::int64_t prefetch_elements);
 
-  // The buckets of these parameters that are gathered before each use, ascending; empty but in
+  // The buckets of these parameters that are gathered before each use, ascending; empty except in
   // stage 3.
   std::vector<std::size_t> buckets_of(const std::vector<std::shared_ptr<Parameter>>&) const;
 
-  // A visit: hold() makes the weights whole (the stream waits), release() frees them, unless
-  // prefetch() has asked for them meanwhile. Every hold() is released. Collective over those
-  // who share each bucket, in the same order on every rank.
+  // One use of a module's weights. hold() gathers the full weights (the stream waits), and
+  // release() frees them, unless prefetch() has requested them meanwhile. Every hold() needs a
+  // release(). Collective over the ranks that share each bucket, in the same order on every rank.
   void hold(Context&, const std::vector<std::size_t>& buckets);
   void release(const std::vector<std::size_t>& buckets);
-  // The next visit: what is there stays, what is not begins to arrive, within the limit.
+  // Requests the buckets of the next use. Weights that are there stay; gathering of the others
+  // starts, within the limit.
   void prefetch(Context&, const std::vector<std::size_t>& buckets);
-  // Drops what was asked for and is not held: it is not to be used any more.
+  // Drops weights that were requested and are not held: they are not to be used any more.
   void forget(Context&);
 
-  // After an update: what is held whole is whole again on every rank. Stages 1 to 3.
+  // After an update: gathers the weights that are held in full, so that they are complete again on
+  // every rank. Stages 1 to 3.
   void gather_updated(Context&);
 
  private:
-  struct Visit {
-    Tensor weights;  // whole, or on their way
+  struct GatheredUse {
+    Tensor weights;  // complete, or being gathered
     Work arriving;
     int holders = 0;
-    bool wanted = false;  // by the next visit
+    bool wanted = false;  // by the next use
   };
   void start(Context&, std::size_t bucket, Async async);
 
   ParameterBuckets& buckets_;
   bool overlap_;
   std::int64_t prefetch_elements_;
-  std::vector<Visit> uses_;  // by bucket
+  std::vector<GatheredUse> uses_;  // by bucket
 };
 
 }  // namespace trident

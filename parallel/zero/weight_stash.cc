@@ -25,7 +25,7 @@ void WeightStash::release(std::int64_t microbatch) {
   const auto found = taken_.find(microbatch);
   const WeightVersion version = found->second;
   taken_.erase(found);
-  // Under 2BW later micro-batches of the batch still come; before_update() drops.
+  // Under 2BW later micro-batches of the batch still need the version; before_update() drops it.
   if (--users_[version] == 0 && batch_ == 0) drop(version);
 }
 
@@ -48,8 +48,8 @@ void WeightStash::keep(WeightVersion version, const std::vector<Tensor>& copies)
   }
 }
 
-void WeightStash::go_on(Context& context, WeightVersion updates, std::int64_t next,
-                        const std::vector<std::int64_t>& ages) {
+void WeightStash::resume_after(Context& context, WeightVersion updates, std::int64_t next,
+                               const std::vector<std::int64_t>& ages) {
   live_ = updates;
   std::set<std::int64_t> wanted;
   if (batch_ == 0) {
@@ -58,14 +58,15 @@ void WeightStash::go_on(Context& context, WeightVersion updates, std::int64_t ne
     wanted.erase(0);
   } else {
     first_ = updates - next / batch_;
-    if (next > 0) wanted = {1};  // the rest of the batch uses what those in flight do
+    // The rest of the batch uses the version of its micro-batches in flight.
+    if (next > 0) wanted = {1};
   }
   for (const std::int64_t age : wanted) {
     std::vector<Tensor> copies;
     for (const Bucket& bucket : buckets_.buckets()) {
       copies.push_back(
           context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter));
-      fill(context, copies.back(), 0);  // padding is in no file
+      fill(context, copies.back(), 0);  // files hold no padding
     }
     keep(updates - age, copies);
   }
@@ -93,7 +94,7 @@ void WeightStash::append_state(const Topology& topology, State& into) const {
 }
 
 void WeightStash::before_update(Context& context) {
-  if (batch_ > 0) drop(live_ - 1);  // of the batch that is done
+  if (batch_ > 0) drop(live_ - 1);  // the version of the completed batch
   const bool needed = batch_ > 0 || users_.contains(live_);
   if (needed) {
     std::vector<Tensor> copies;

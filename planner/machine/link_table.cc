@@ -14,7 +14,7 @@
 namespace trident {
 namespace {
 
-// The words of a line that are numbers, from the first on; words between them are left out.
+// Returns the words of a line that are numbers, in order, and skips all other words.
 std::vector<double> numbers_of(const std::string& line) {
   std::istringstream stream(line);
   std::vector<double> numbers;
@@ -30,7 +30,7 @@ bool has(const std::string& line, const char* word) {
   return line.find(word) != std::string::npos;
 }
 
-// Of a message, in microseconds.
+// Whether this is a plausible time of a message.
 bool is_time(double microseconds) {
   return microseconds > 1e-6 && microseconds < 1e12;
 }
@@ -64,7 +64,7 @@ class Table {
   enum class Kind { none, nccl, osu_bandwidth, osu_latency };
 
   void head(const std::string& line) {
-    // "OSU MPI-CUDA Bandwidth Test": of one pair, one way; others measure something else.
+    // "OSU MPI-CUDA Bandwidth Test": one pair, one direction. Other OSU tests measure other things.
     if (const std::size_t osu = line.find("OSU MPI"); osu != std::string::npos) {
       const std::string test = line.substr(std::min(line.find(' ', osu + 4), line.size() - 1) + 1);
       kind_ = test.starts_with("Bandwidth Test") ? Kind::osu_bandwidth
@@ -74,12 +74,12 @@ class Table {
     if (has(line, "algbw") && has(line, "busbw")) kind_ = Kind::nccl;
     if (has(line, " Rank ") && has(line, " device ")) ++ranks_;
     if (has(line, "sendrecv") || has(line, "alltoall")) named_exchange_ = true;
-    // Of its traffic a part stays inside nodes.
+    // A part of its traffic stays inside nodes, so its rate isn't that of a link.
     if (has(line, "alltoall")) told_rate_ = false;
   }
 
-  // size, count, type, redop, root, time (us), algbw, busbw (GB/s), …; type and redop are words,
-  // root may be one.
+  // Columns: size, count, type, redop, root, time (us), algbw, busbw (GB/s), …; type and redop are
+  // words, and root may be one.
   void row(const std::string& line, const std::vector<double>& numbers) {
     std::istringstream stream(line);
     double size = 0, count = 0;
@@ -96,16 +96,16 @@ class Table {
     if (!smallest_ || size < smallest_->size) smallest_ = Row{size, time * 1e-6, 0, redop, root};
   }
 
-  // Whether each rank sends to others what it is timed by. Older versions don't name the test; of
-  // those with an operation and no root it alone has a bus rate that is the algorithm's, but for
-  // two ranks.
+  // Whether each rank sends the message that the test times (sendrecv, alltoall). Older versions of
+  // nccl-tests don't name the test. Of the tests with an operation and no root, sendrecv alone has
+  // a bus rate equal to the algorithm's rate, except with two ranks.
   bool exchanges() const {
     if (named_exchange_) return true;
     return largest_ && ranks_ > 2 && largest_->operation != "none" && largest_->root == "-1" &&
            std::abs(largest_->factor - 1) < 5e-4;
   }
 
-  // Messages that follow each other in the smallest one.
+  // The number of consecutive messages in the collective of the smallest size.
   double steps() const {
     if (exchanges()) return 1;
     const double n = std::max(2, ranks_);
@@ -120,7 +120,7 @@ class Table {
 
   struct Row {
     double size = 0, seconds = 0;
-    double factor = 0;  // of the bus rate to the algorithm's
+    double factor = 0;  // the bus rate divided by the algorithm's rate
     std::string operation, root;
   };
   Kind kind_ = Kind::none, kind_of_bandwidth_ = Kind::none;

@@ -21,7 +21,7 @@
 namespace trident {
 namespace {
 
-// Reads an object key by key and keeps every problem.
+// Reads an object key by key and collects every problem.
 class Reader {
  public:
   Reader(const nlohmann::json& object, std::string pointer, std::vector<std::string>& problems)
@@ -47,7 +47,7 @@ class Reader {
     }
     value = found->get<double>();
   }
-  // 0 is what nothing takes.
+  // Accepts 0, too, for a cost that doesn't exist.
   void number_or_zero(const char* key, double& value, bool optional = false) {
     const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
@@ -72,9 +72,9 @@ class Reader {
   void string(const char* key, std::string& value, bool optional = false) {
     const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
-    if (!found->is_string()) return problem(key, fmt::format("{}: needs a text", text(*found)));
+    if (!found->is_string()) return problem(key, fmt::format("{}: needs a string", text(*found)));
     value = found->get<std::string>();
-    // Machines are named on terminals.
+    // Terminals print the names of machines.
     if (printable(value, value.size()) != value)
       problem(key, printable(value, 60) + ": has control characters");
   }
@@ -88,7 +88,7 @@ class Reader {
   }
   const nlohmann::json* value(const char* key, bool optional) { return find(key, optional); }
 
-  // After the last key: there is no other.
+  // Reports every key that wasn't read. Call it after the last key.
   void end() {
     if (!object_.is_object()) return;
     for (const auto& [key, value] : object_.items()) {
@@ -134,19 +134,20 @@ bool any_type(const std::string& name) {
   return false;
 }
 
-// A part of a whole, which may be nothing of it.
+// Reads a fraction from 0 to 1.
 void read_share(Reader& reader, const char* key, double& share) {
   reader.number_or_zero(key, share, true);
-  if (share > 1) reader.problem(key, fmt::format("{:g}: a part, at most 1", share));
+  if (share > 1) reader.problem(key, fmt::format("{:g}: needs a fraction of at most 1", share));
 }
 
-// A part of a whole, or about that.
+// Reads a positive fraction of at most `most`, which may exceed 1.
 void read_part(Reader& reader, const char* key, double& part, double most) {
   reader.number(key, part, true);
-  if (part > most) reader.problem(key, fmt::format("{:g}: a part, at most {:g}", part, most));
+  if (part > most)
+    reader.problem(key, fmt::format("{:g}: needs a fraction of at most {:g}", part, most));
 }
 
-// Rows of `key`: how many numbers follow their names, all positive.
+// Whether a row has `names` strings and then `least` to `most` positive numbers.
 bool is_row(const nlohmann::json& row, std::size_t names, std::size_t least, std::size_t most) {
   if (!row.is_array() || row.size() < names + least || row.size() > names + most) return false;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -158,7 +159,8 @@ bool is_row(const nlohmann::json& row, std::size_t names, std::size_t least, std
   return true;
 }
 
-// Calls read(row) for each row of a list, which is false where the row isn't as it `needs` to be.
+// Calls read(row) for each row of a list. `read` returns false for a row that isn't as `needs`
+// says.
 void read_rows(Reader& reader, const char* key, const char* needs,
                const std::function<bool(const nlohmann::json&)>& read) {
   const nlohmann::json* const rows = reader.value(key, true);
@@ -190,7 +192,7 @@ void read_products(Reader& reader, Machine::Device& device) {
             });
 }
 
-// By the name and how many sizes it has.
+// The name decides the number of sizes.
 void read_kernels(Reader& reader, Machine::Device& device) {
   read_rows(
       reader, "kernels",
@@ -340,7 +342,7 @@ Machine median_of(const std::vector<Machine>& measured) {
 
 namespace {
 
-// Of the machines in `folder`, the nearest to a name first.
+// Returns the names of the machines in `folder`, the nearest to `name` first.
 std::vector<std::string> known_machines(const std::string& folder, const std::string& name) {
   std::vector<std::string> names;
   std::error_code none;

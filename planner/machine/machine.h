@@ -1,7 +1,9 @@
-// A machine that nobody needs to have at hand: what its devices compute, what its links carry.
-// Files: configs/machines/*.json.
+// The model of a machine that the planner predicts for: the compute rates of its devices and the
+// capacity of its links. The machine need not be available. Its files are configs/machines/*.json.
 //
 // Units: bytes, seconds, FLOP (a product of m × n × k has 2mnk).
+//
+// The functions have no shared state; any thread may call them.
 #pragma once
 
 #include <array>
@@ -16,9 +18,9 @@
 
 namespace trident {
 
-// A kernel that was measured.
+// A measured kernel.
 struct MeasuredKernel {
-  std::array<double, 3> size = {};  // m, n and k of a product; FLOPs and bytes of attention; bytes
+  std::array<double, 3> size = {};  // product: m, n, k; attention: FLOPs, bytes; others: bytes
   double seconds = 0;
 };
 
@@ -27,64 +29,67 @@ struct Machine {
     std::string name;
     bool gpu = true;                    // "kind": "gpu" or "cpu"
     double memory = 0;                  // bytes
-    double memory_bandwidth = 0;        // bytes/s, read or written
-    std::map<DType, double> peak = {};  // FLOP/s of products whose operands have that type
-    std::int64_t units = 1;  // multiprocessors among which the tiles of a product are dealt
-    double launch = 0;       // seconds that each kernel takes beside its work
-    // The part of its computing that a collective beside it takes (NCCL's kernels hold
+    double memory_bandwidth = 0;        // bytes/s, for reads and writes
+    std::map<DType, double> peak = {};  // FLOP/s of products with operands of that type
+    std::int64_t units = 1;             // multiprocessors that share the tiles of a product
+    double launch = 0;                  // seconds that each kernel takes in addition to its work
+    // The share of its compute rate that a concurrent collective takes (NCCL's kernels hold
     // multiprocessors), 0 to 1.
     double taken_by_collectives = 0;
-    // By how much more the last of ranks that meet again and again within layers needs for its
-    // kernels than they do on average, as a part of that; measured.
+    // The extra time that the slowest rank's kernels take between two collectives within layers, as
+    // a fraction of the ranks' average; measured.
     double skew = 0;
-    // By name and type, "gelu_forward bf16", "gemm nt fp32" (which operand of a product is
-    // transposed: nn, nt for x · Wᵀ, tn), or "gemm fp32" for all; they stand in for peak, units and
-    // bandwidth.
+    // By name and type, "gelu_forward bf16", "gemm nt fp32" (the letters say which operand is
+    // transposed: nn, nt for x · Wᵀ, tn), or "gemm fp32" for all of them. Measured kernels replace
+    // predictions from peak, units and bandwidth.
     std::map<std::string, std::vector<MeasuredKernel>, std::less<>> kernels = {};
   };
   struct Link {
     double bandwidth = 0;  // bytes/s, each direction
-    double latency = 0;    // seconds of a message
+    double latency = 0;    // seconds of one message
   };
-  // What is reached of the peaks: at most three numbers that are fitted to measured steps.
+  // The fractions of the peaks that a step reaches: at most three numbers, fitted to measured
+  // steps.
   struct Efficiency {
     double products = 1, memory = 1, links = 1;
   };
 
-  // How far predictions for it were off, as parts of the measured steps they were held against: in
-  // the mean, and at most. `of`: which steps; "": none.
+  // The error of this machine's predictions, as a fraction of the measured steps that they were
+  // compared with: the mean and the largest. `of` names these steps; it is empty if there are none.
   struct Error {
     double usual = 0, most = 0;
     std::string of = {};
   };
 
-  std::string name, source;  // source: where the numbers are from
+  std::string name, source;  // source: the origin of the numbers
   Device device;
   std::int64_t devices_per_node = 1;
-  std::int64_t nodes = 0;  // 0: as many as are asked for
-  Link inside;             // of a device, to others of its node
-  Link across;             // of a node, which all its devices share
+  std::int64_t nodes = 0;  // 0: unlimited
+  Link inside;             // from a device to others of its node
+  Link across;             // from a node to others; all its devices share it
   Efficiency efficiency;
   Error error;
 
-  // FLOP/s of that type. RequestError where the machine's file has none.
+  // Returns the FLOP/s of that type. Throws RequestError where the machine's file has no rate for
+  // it.
   double peak_of(DType dtype) const;
-  // All that it has. RequestError where it may have any number of nodes.
+  // Returns the number of devices. Throws RequestError where the number of nodes is unlimited.
   std::int64_t all_devices() const;
-  // That an efficiency may have: a part, or more where kernels were measured, maybe in a slow
-  // moment.
+  // The largest value of an efficiency: 1, or 8 where kernels were measured, since they may have
+  // been measured while the machine was slow.
   double most_efficiency() const { return device.kernels.empty() ? 1 : 8; }
 };
 
-// From JSON. RequestError with all problems, each "NAME: /device/memory: problem": unknown and
-// missing keys, wrong types, numbers that aren't positive (or 0, of latencies and device shares).
+// Parses JSON. Throws RequestError with all problems, each "NAME: /device/memory: problem": unknown
+// and missing keys, wrong types, numbers that aren't positive (latencies and device shares may be
+// 0).
 Machine parse_machine(std::string_view text, const std::string& name);
-// Of a file; a name without a slash or an ending is one of `folder`. RequestError where there is
-// none, with those of `folder`, the nearest first.
+// Reads a file. A name without a slash and without ".json" stands for a file of `folder`. Throws
+// RequestError where the file doesn't exist, with the names in `folder`, the nearest first.
 Machine read_machine(const std::string& path, const std::string& folder);
-// Of one machine that was measured several times: the median of each kernel and of all else.
+// Combines several measurements of one machine: the median of each kernel and of each other number.
 Machine median_of(const std::vector<Machine>&);
-// The same as a file, kernels a line each.
+// Returns the text of the machine's file, with each kernel on its own line.
 std::string machine_text(const Machine&);
 
 }  // namespace trident

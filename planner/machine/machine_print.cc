@@ -1,4 +1,4 @@
-// A machine as its file.
+// Prints a machine as its file.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ Json link_json(const Machine::Link& link) {
   return {{"bandwidth", link.bandwidth}, {"latency", link.latency}};
 }
 
-// Objects with a key a line, everything in them on that line.
+// Prints each key of an object on its own line, with its whole value.
 std::string lines(const Json& object, const std::string& indent) {
   std::string text;
   for (const auto& [key, value] : object.items()) {
@@ -26,7 +26,7 @@ std::string lines(const Json& object, const std::string& indent) {
   return text;
 }
 
-// To as many digits as a measurement has.
+// Rounds to the number of digits that a measurement has.
 double rounded(double value) {
   return std::stod(fmt::format("{:.4g}", value));
 }

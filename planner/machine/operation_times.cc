@@ -25,12 +25,13 @@ double apart(double a, double b) {
   return std::abs(std::log2(a / b));
 }
 
-// Of a size that wasn't measured: as much work for a second as the three nearest by the logarithms
-// of their sizes, nearer ones weighing more.
+// Predicts a size that wasn't measured. Its pace is the weighted mean of the three nearest sizes,
+// by the logarithms; nearer ones weigh more.
 template <class Work>
 double by_nearest(const Measured& known, const std::array<double, 3>& size, Work work) {
   struct Near {
-    double distance = std::numeric_limits<double>::infinity(), pace = 0;  // seconds a unit of work
+    // `pace`: seconds per unit of work.
+    double distance = std::numeric_limits<double>::infinity(), pace = 0;
   };
   std::array<Near, 3> nearest;
   for (const MeasuredKernel& one : known) {
@@ -52,8 +53,8 @@ double by_nearest(const Measured& known, const std::array<double, 3>& size, Work
   return sum / weights * work(size);
 }
 
-// Between the next smaller and the next larger one along the line of their logarithms; beyond them
-// as fast for a byte as the last.
+// Interpolates between the next smaller and the next larger size, linearly in the logarithms.
+// Beyond the measured sizes, a byte costs as much as in the last one.
 double by_bytes_of(const Measured& known, double bytes) {
   const MeasuredKernel *below = nullptr, *above = nullptr;
   for (const MeasuredKernel& one : known) {
@@ -71,9 +72,9 @@ double by_bytes_of(const Measured& known, double bytes) {
 
 struct Tile {
   double rows, columns;
-  // Against the largest: what is read of the operands for each FLOP costs time beside it.
+  // The efficiency relative to the largest tile. Reading the operands costs time for each FLOP.
   double efficiency() const {
-    constexpr double reading = 25;  // FLOPs' worth of an operand's element
+    constexpr double reading = 25;  // FLOPs that take as long as reading an element of an operand
     constexpr double largest = 1 + reading * (1.0 / 256 + 1.0 / 128);
     return largest / (1 + reading * (1 / rows + 1 / columns));
   }
@@ -83,7 +84,7 @@ double tiled_seconds(const Machine& machine, DType dtype, double m, double n, do
                      double batch) {
   constexpr std::array<Tile, 6> tiles{
       {{128, 256}, {256, 128}, {128, 128}, {64, 128}, {128, 64}, {64, 64}}};
-  constexpr double begin = 50;  // elements of k, in time
+  constexpr double begin = 50;  // start-up time of a tile, in elements of k
   const double rate = machine.peak_of(dtype) * machine.efficiency.products;
   const auto units = static_cast<double>(machine.device.units);
   double best = std::numeric_limits<double>::infinity();
@@ -153,7 +154,7 @@ double kernel_seconds(const Machine& machine, const TracedOperation& operation) 
                machine.efficiency.products +
            machine.device.launch;
   }
-  // Fused attention: products of tiles that stay on the unit, at the rate of small ones.
+  // Fused attention: products of tiles that stay on the unit, at the rate of small products.
   constexpr double of_products = 0.75;
   const double rate = machine.peak_of(operation.dtype) * machine.efficiency.products * of_products;
   return std::max(operation.flops / rate, by_bytes(machine, bytes)) + machine.device.launch;
@@ -173,7 +174,8 @@ double collective_seconds(const Machine& machine, Operation operation, double by
     latency = machine.across.latency;
   }
   bandwidth *= machine.efficiency.links;
-  // How often the whole goes over a link, and what its hops take, which follow each other.
+  // `around` is how often the full tensor crosses a link; `hops` is the latency of the consecutive
+  // hops.
   const bool twice = operation == Operation::all_reduce;
   const double around = (members - 1) / members * (twice ? 2 : 1);
   const double hops = (nodes - 1) * latency + (members - nodes) * machine.inside.latency;

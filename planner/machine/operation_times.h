@@ -1,4 +1,6 @@
-// How long an operation of a traced step takes on a machine (planner/machine/machine.h).
+// Predicts the time of an operation of a traced step on a machine (planner/machine/machine.h). The
+// functions have no state; any thread may call them. product_seconds() and kernel_seconds() throw
+// RequestError where the machine has no rate for the type.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +13,34 @@
 
 namespace trident {
 
-// Seconds of `batch` products of m × n × k; `form`: "nn", "nt" or "tn". Where products were
-// measured, by the nearest of them in shape. Else tiles of the result are dealt to the device's
-// units in rounds, of the sizes that cuBLAS and CUTLASS have the one that ends first: smaller ones
-// read their operands more often, and each takes a while to begin and end. Never under the time
-// that its bytes take.
+// Returns the seconds of `batch` products of m × n × k; `form` is "nn", "nt" or "tn". Where
+// products were measured, the prediction comes from the nearest ones in shape. Otherwise the
+// device's units compute tiles of the result in rounds, with the fastest of the tile sizes of
+// cuBLAS and CUTLASS: smaller tiles read their operands more often, and each tile has a start-up
+// cost. This time is never less than the time to move the product's bytes.
 double product_seconds(const Machine&, DType, std::int64_t m, std::int64_t n, std::int64_t k,
                        std::int64_t batch = 1, std::string_view form = "nn");
-// Of a kernel that is bound by what it reads and writes.
+// Returns the seconds of a kernel that is bound by memory bandwidth.
 double memory_seconds(const Machine&, double bytes);
-// The name under which a machine has a kernel that was measured.
+// Returns the name of the operation's entry in Machine::Device::kernels.
 std::string measured_name(const TracedOperation&);
-// Of a kernel of the trace; 0 for what groups do.
+// Returns the seconds of a kernel of the trace; 0 for a collective or a message.
 double kernel_seconds(const Machine&, const TracedOperation&);
 
-// Where the members of a group are.
+// How the members of a group are spread over nodes.
 struct GroupShape {
   std::int64_t members = 1;
   std::int64_t members_per_node = 1;
   std::int64_t nodes() const { return (members + members_per_node - 1) / members_per_node; }
 };
 
-// Seconds of a collective over `bytes`, the whole tensor that is reduced or gathered, by ring or
-// tree, whichever ends first (Thakur et al. 2005; NCCL chooses so). A ring goes through each node
-// once. Groups that cross the same nodes share their links: a group has the part of a node's
-// link that it has of its devices.
+// Returns the seconds of a collective over `bytes`, the full tensor that is reduced or gathered, by
+// ring or tree, whichever is faster (Thakur et al. 2005; NCCL chooses so). A ring goes through each
+// node once. Groups that cross the same nodes share the nodes' links: a group gets the same share
+// of a node's link as of its devices.
 double collective_seconds(const Machine&, Operation, double bytes, const GroupShape&);
-// Of a message to a device of the same node, or of another one while all devices of this one send.
+// Returns the seconds of a message. If the receiver is on another node, all devices of the sender's
+// node send at the same time.
 double message_seconds(const Machine&, double bytes, bool same_node);
 
 }  // namespace trident

@@ -10,7 +10,7 @@ namespace trident {
 
 std::string error_text(const Machine& machine) {
   const Machine::Error& error = machine.error;
-  if (error.of.empty()) return "how far it is off isn't known: it was held against no step there";
+  if (error.of.empty()) return "its error is unknown: no measured step was compared with it";
   return fmt::format("off by {} in the mean of {}, {} at most", percent_text(error.usual), error.of,
                      percent_text(error.most));
 }

@@ -1,4 +1,4 @@
-// By how much predictions for a machine have been off, which stands beside each of them.
+// Formats the error of a machine's predictions. Each printed prediction carries it.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,10 +8,10 @@
 
 namespace trident {
 
-// "off by 2.6% in the mean of 24 published steps, 8.9% at most"; of a machine that was held against
-// no step, that it wasn't.
+// Returns "off by 2.6% in the mean of 24 published steps, 8.9% at most", or a note that the error
+// is unknown where the machine's predictions were compared with no step.
 std::string error_text(const Machine&);
-// {"usual", "most", "of"} as the machine's file has it; null where it was held against none.
+// Returns {"usual", "most", "of"} as in the machine's file; null where the error is unknown.
 nlohmann::ordered_json error_json(const Machine&);
 
 }  // namespace trident

@@ -26,7 +26,7 @@ Changes operator+(Changes a, const Changes& b) {
   return a;
 }
 
-// The config with these changes, nothing where they don't go with it.
+// Returns the config with these changes, or nothing where they make it invalid.
 std::optional<Config> changed(const Config& config, const Changes& changes) {
   try {
     return parse_config(config_to_json(config), changes, {.constraints = config.constraints})
@@ -36,7 +36,8 @@ std::optional<Config> changed(const Config& config, const Changes& changes) {
   }
 }
 
-// What these changes make of the largest rank, nothing where they don't go or it is above `limit`.
+// Returns the peak with these changes; nothing where they make the config invalid or the peak
+// exceeds `limit`.
 std::optional<FittingChange> fitting(const Config& config, const Architecture& architecture,
                                      const Changes& changes, std::int64_t limit) {
   const auto candidate = changed(config, changes);
@@ -49,12 +50,13 @@ Changes micro_batch(std::int64_t size) {
   return {fmt::format("batch.micro_batch_size={}", size), "batch.gradient_accumulation_steps=null"};
 }
 
-// What may be changed, the thriftiest last; the first of each is to leave it.
+// The possible changes, the one that saves most memory last. The first entry of each list is no
+// change.
 struct Choices {
   std::vector<Changes> stages{{}}, recomputations{{}}, sizes{{}};
 };
 
-// `largest`: of the micro-batch sizes that fit by themselves.
+// `largest` is the largest micro-batch size that fits without other changes.
 Choices choices_of(const Config& config, std::optional<std::int64_t> largest) {
   Choices choices;
   if (config.parallel.data_parallel_size > 1) {
@@ -78,7 +80,7 @@ Choices choices_of(const Config& config, std::optional<std::int64_t> largest) {
   return choices;
 }
 
-// Those that change so many things.
+// Returns the combinations that change exactly `many` of the three.
 std::vector<Changes> sets_of(const Choices& choices, int many) {
   std::vector<Changes> sets;
   for (const Changes& stage : choices.stages) {
@@ -92,8 +94,8 @@ std::vector<Changes> sets_of(const Choices& choices, int many) {
   return sets;
 }
 
-// The last of each that goes with the config, for other numbers of ranks.
-Changes thriftiest(const Config& config, const Choices& choices) {
+// Returns the last valid entry of each list, to combine with other numbers of ranks.
+Changes least_memory_changes(const Config& config, const Choices& choices) {
   Changes thrifty{"runtime.ranks_per_node=null"};
   for (const auto* list : {&choices.stages, &choices.recomputations, &choices.sizes}) {
     const auto last = std::find_if(list->rbegin(), list->rend(), [&](const Changes& set) {
@@ -110,7 +112,7 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
                                          std::int64_t limit) {
   try {
     const std::int64_t library = library_bytes(config);
-    // On a GPU copies of the state take only what is to spare (DeviceCopies).
+    // On a GPU, copies of the state use only spare memory (DeviceCopies).
     const bool spare = is_for_gpu(config.runtime);
     const auto needed = [&](const PlannedMemory& memory) {
       return memory.peak_total - (spare ? memory.of(Category::staging) : 0);
@@ -126,14 +128,14 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
     const auto rule = make_update_rule(config);
     for (int place = 0; place < schedule.stages; ++place) {
       const PlannedRank& planned = places[static_cast<std::size_t>(place)];
-      StagePlan column(config, schedule, mesh, planned, *rule);
+      StagePlan stage(config, schedule, mesh, planned, *rule);
       for (const int rank : mesh.same_stage(place)) {
-        peak = std::max(peak, needed(column.memory(column.own(rank), rank == 0)));
+        peak = std::max(peak, needed(stage.memory(stage.own(rank), rank == 0)));
       }
     }
     return peak + library;
   } catch (const RequestError&) {
-    return std::nullopt;  // no such schedule
+    return std::nullopt;  // there is no such schedule
   }
 }
 
@@ -165,8 +167,8 @@ std::optional<std::int64_t> largest_micro_batch(const Config& config,
                                                 const Architecture& architecture,
                                                 std::int64_t limit) {
   const std::int64_t part = config.batch.micro_batch_size * config.num_microbatches();
-  // Mostly more sequences take more memory, but fewer micro-batches may take less: none is passed
-  // over but those that don't go with the schedule.
+  // More sequences usually take more memory, but fewer micro-batches may take less. So every size
+  // is tried that the schedule allows.
   for (std::int64_t count = 1; count <= part; ++count) {
     if (part % count != 0) continue;
     if (fitting(config, architecture, micro_batch(part / count), limit)) return part / count;
@@ -188,12 +190,12 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
       fit.changes.push_back(std::move(*change));
     }
   };
-  // One thing changed, then two, then three.
+  // Change one thing, then two, then three.
   for (int many = 1; many <= 3 && fit.changes.empty(); ++many) {
     for (const Changes& set : sets_of(choices, many)) consider(set);
   }
-  // More ranks, all else at its thriftiest.
-  const Changes thrifty = thriftiest(config, choices);
+  // Add ranks, with all else at the values that save most memory.
+  const Changes thrifty = least_memory_changes(config, choices);
   for (std::int64_t factor = 2; factor <= 1024 && fit.changes.empty(); factor *= 2) {
     consider(thrifty + Changes{fmt::format("parallel.tensor_model_parallel_size={}",
                                            config.parallel.tensor_model_parallel_size * factor)});

@@ -1,4 +1,5 @@
-// Which sizes fit a given memory, by the plan.
+// Finds the sizes and config changes that fit into a given memory, by the plan
+// (planner/plan/planned_rank.h). Needs no other rank and no device.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@
 
 namespace trident {
 
-// "24GiB", "80 GB", "512MiB", "4096 B": a number and its unit; RequestError on anything else.
+// Parses a number and its unit: "24GiB", "80 GB", "512MiB", "4096 B". Throws RequestError on
+// anything else.
 std::int64_t parse_memory(std::string_view text);
 
-// Changes of a config, as --set takes them, and what the largest rank takes then.
+// Changes of a config, as --set takes them, and the peak of its largest rank with them.
 struct FittingChange {
   std::vector<std::string> set;
   std::int64_t peak_bytes = 0;
@@ -25,22 +27,25 @@ struct FittingChange {
 };
 
 struct MemoryFit {
-  std::int64_t limit = 0, peak_bytes = 0;  // of a rank: what there is, and what the largest takes
+  // Bytes of a rank: the limit, and the largest rank's peak.
+  std::int64_t limit = 0, peak_bytes = 0;
   bool fits() const { return peak_bytes <= limit; }
-  // The largest micro-batch size that fits, of those that divide a rank's part of the global batch.
+  // The largest micro-batch size that fits, among the divisors of a rank's part of the global
+  // batch.
   std::optional<std::int64_t> micro_batch_size;
-  // Where the config doesn't fit: ZeRO stages, recomputation, micro-batch sizes and, if these don't
-  // do, more ranks with which it would; the smallest changes first.
+  // Changes with which a config that doesn't fit would fit, the smallest changes first: ZeRO
+  // stages, recomputation, micro-batch sizes and, if these aren't enough, more ranks.
   std::vector<FittingChange> changes;
 };
 
-// Of a loaded config, `limit` bytes a rank.
+// Both need a loaded config; `limit` is in bytes per rank.
 MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
 std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
                                                 std::int64_t limit);
 
-// The largest rank's, with what libraries take; nothing where the config allows no schedule. If a
-// rank takes more than `limit`, the result may be that rank's peak instead of the largest one.
+// Returns the peak bytes of the largest rank, libraries included; nothing where the config allows
+// no schedule. If a rank takes more than `limit`, the result may be that rank's peak instead of the
+// largest one.
 std::optional<std::int64_t> planned_peak(
     const Config&, const Architecture&,
     std::int64_t limit = std::numeric_limits<std::int64_t>::max());

@@ -20,7 +20,7 @@ bool alike(const PlanRank& a, const PlanRank& b) {
          a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
 }
 
-// Registry that differ in nothing that the plan shows are one.
+// Folds ranks that have the same values in the plan into one entry.
 void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
   const auto same = std::find_if(ranks.begin(), ranks.end(),
                                  [&](const PlanRank& other) { return alike(other, rank); });
@@ -35,7 +35,7 @@ void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
 
 enum class Entries { folded, each_rank };
 
-// How much more than the mean the busiest pipeline rank has to compute.
+// Returns the busiest pipeline rank's compute relative to the mean, less 1.
 double imbalance_of(const Schedule& schedule, const StageTimes& times) {
   double all = 0, most = 0;
   for (const auto& held : schedule.placement) {
@@ -50,7 +50,7 @@ double imbalance_of(const Schedule& schedule, const StageTimes& times) {
   return most * static_cast<double>(schedule.placement.size()) / all - 1;
 }
 
-// What all ranks have that are planned as this one.
+// Returns the values that all ranks with this plan share.
 PlanRank rank_of(const Config& config, const std::vector<int>& stages, const PlannedRank& planned,
                  const PlannedMemory& memory) {
   PlanRank rank;
@@ -70,7 +70,7 @@ PlanRank rank_of(const Config& config, const std::vector<int>& stages, const Pla
   return rank;
 }
 
-// Parameters of the model that this rank and others at its place of their pipelines hold.
+// Counts the parameters of the model that this rank and the other ranks of its stage hold.
 std::int64_t parameters_of(const PlannedRank& planned) {
   std::int64_t count = 0;
   for (const BucketLayout& bucket : planned.buckets) {
@@ -82,36 +82,36 @@ std::int64_t parameters_of(const PlannedRank& planned) {
   return count;
 }
 
-// The ranks at a place of their pipelines: an entry for each, or for each kind.
+// Returns the ranks of a stage: one entry per rank, or per distinct plan.
 std::vector<PlanRank> ranks_of_stage(const Config& config, const Schedule& schedule,
                                      const Mesh& mesh, const UpdateRule& rule,
                                      const PlannedRank& planned, int pipeline, Entries entries) {
-  StagePlan column(config, schedule, mesh, planned, rule);
-  // What they differ in: how many of their elements are padding, what they send, and whether they
-  // collect the monitor's reports. Millions of them are a few kinds.
-  std::map<std::pair<StagePlan::Own, bool>, PlanRank> kinds;
+  StagePlan stage(config, schedule, mesh, planned, rule);
+  // Ranks differ in the padding among their elements, in the bytes that they send, and in whether
+  // they collect the monitor's reports. A stage of millions of ranks has few distinct entries.
+  std::map<std::pair<StagePlan::Own, bool>, PlanRank> distinct;
   std::vector<PlanRank> list;
   const std::vector<int>& stages = schedule.placement[static_cast<std::size_t>(pipeline)];
   for (const int number : mesh.same_stage(pipeline)) {
-    const std::pair difference{column.own(number), number == 0};
-    const auto [known, added] = kinds.try_emplace(difference);
+    const std::pair difference{stage.own(number), number == 0};
+    const auto [known, added] = distinct.try_emplace(difference);
     if (!added && entries == Entries::folded) {
-      ++known->second.count;  // the first has the lowest number
+      ++known->second.count;  // the first rank has the lowest number
       continue;
     }
     PlanRank& rank = known->second =
-        rank_of(config, stages, planned, column.memory(difference.first, number == 0));
+        rank_of(config, stages, planned, stage.memory(difference.first, number == 0));
     rank.pipeline = pipeline;
     rank.at = mesh.coordinates(number);
     rank.rank = number;
     for (const std::string& name : traffic_names(mesh)) rank.bytes_sent[name] = 0;
-    for (const auto& [name, bytes] : column.bytes_sent(difference.first)) {
+    for (const auto& [name, bytes] : stage.bytes_sent(difference.first)) {
       rank.bytes_sent[name] = bytes;
     }
     if (entries == Entries::each_rank) list.push_back(rank);
   }
   if (entries == Entries::each_rank) return list;
-  for (auto& [difference, rank] : kinds) fold(rank, list);
+  for (auto& [difference, rank] : distinct) fold(rank, list);
   return list;
 }
 

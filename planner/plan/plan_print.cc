@@ -27,7 +27,7 @@ std::string work_of(double flops) {
   return fmt::format("{:.4g} TFLOP", flops * 1e-12);
 }
 
-// "2 2 2 1", of long ones "2×126 1".
+// Prints "2 2 2 1", and long lists as "2×126 1".
 std::string runs_of(const std::vector<std::int64_t>& numbers) {
   if (numbers.size() <= 16) return fmt::format("{}", fmt::join(numbers, " "));
   std::string text;
@@ -41,13 +41,13 @@ std::string runs_of(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-constexpr std::size_t kMostRows = 16;  // of which a person reads each
+constexpr std::size_t kMostRows = 16;  // the most rows that are printed without grouping
 
-// What is printed as one.
+// One printed line.
 struct Row {
-  const PlanRank* rank = nullptr;  // that is shown
+  const PlanRank* rank = nullptr;  // the rank that the line shows
   std::int64_t count = 0;
-  std::vector<std::string> at;  // on each axis, of a group on the pipeline's
+  std::vector<std::string> at;  // coordinates by axis; of a group: on the pipeline's axis
 };
 
 std::vector<Row> rows_of(const Plan& plan) {
@@ -59,7 +59,7 @@ std::vector<Row> rows_of(const Plan& plan) {
   return rows;
 }
 
-// "3", "0-4", "0,3-5"; of more than four runs "1,3,…,17".
+// Prints "3", "0-4", "0,3-5", and more than four runs as "1,3,…,17".
 std::string places_of(const std::set<int>& places) {
   std::vector<std::string> runs;
   for (auto at = places.begin(); at != places.end();) {
@@ -72,10 +72,11 @@ std::string places_of(const std::set<int>& places) {
   return fmt::format("{}", fmt::join(runs, ","));
 }
 
-// Those with as many layers and parameters as one; of their places that in the pipeline alone.
+// Groups rows with equal numbers of layers and parameters. A group shows its places in the pipeline
+// alone.
 std::vector<Row> groups_of(const std::vector<Row>& rows) {
   std::vector<Row> groups;
-  std::vector<std::set<int>> places;  // of each group
+  std::vector<std::set<int>> places;  // by group
   for (const Row& row : rows) {
     const auto stage = static_cast<int>(row.rank->pipeline);
     const auto alike = std::ranges::find_if(groups, [&](const Row& group) {
@@ -137,7 +138,7 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
   for (const Row& row : rows) largest = std::max(largest, row.rank->peak_bytes);
   const ByteUnit unit = byte_unit(static_cast<double>(largest));
   const auto shown = [&](std::int64_t bytes) { return unit.of(bytes); };
-  // Peaks by category; they need not fall together, so their sum is not the peak.
+  // Peaks by category. The categories may peak at different times, so their sum is not the peak.
   std::size_t place = 4;
   for (const Row& row : rows) {
     for (const std::string& at : row.at) {
@@ -174,8 +175,8 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
   }
   if (grouped) {
     text +=
-        "each line is for ranks with as many layers and parameters, and shows the one of them "
-        "with the largest peak; --all-ranks shows them one by one\n";
+        "each line stands for the ranks with equal numbers of layers and parameters and shows the "
+        "one with the largest peak; --all-ranks shows every rank\n";
   }
   return text;
 }

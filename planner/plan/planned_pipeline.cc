@@ -12,8 +12,8 @@
 namespace trident {
 namespace {
 
-// What a rank has in common with those that differ in nothing but how many micro-batches they hold:
-// as many layers in each chunk, neither end of the model, lists of one rule.
+// Returns a key that is equal for ranks that differ only in the number of micro-batches that they
+// hold: equal numbers of layers in each chunk, neither end of the model, lists made by one rule.
 std::vector<std::int64_t> share_of(const Config& config, const Schedule& schedule, int rank) {
   const bool one_rule =
       config.pipeline.schedule_file.empty() && !schedule_constraints(config).searched;
@@ -21,18 +21,19 @@ std::vector<std::int64_t> share_of(const Config& config, const Schedule& schedul
   for (const int stage : schedule.placement[static_cast<std::size_t>(rank)]) {
     const bool ends = stage == 0 || stage + 1 == schedule.total_stages();
     share.push_back(config.pipeline.layer_split[static_cast<std::size_t>(stage)]);
-    if (ends || !one_rule) share.push_back(-1 - rank);  // like no other
+    if (ends || !one_rule) share.push_back(-1 - rank);  // equal to no other rank's
   }
   return share;
 }
 
-// Ranks of one share, their number in flight growing evenly from one to the next.
-std::vector<std::vector<int>> even_stretches(const Config& config, const Schedule& schedule) {
-  std::vector<std::vector<int>> stretches;
+// Splits the ranks into lists with equal shares in which the number of micro-batches in flight
+// grows linearly.
+std::vector<std::vector<int>> linear_ranges(const Config& config, const Schedule& schedule) {
+  std::vector<std::vector<int>> ranges;
   const std::vector<double> in_flight = peak_in_flight(schedule);
-  std::map<std::vector<std::int64_t>, std::size_t> latest;  // of those alike
+  std::map<std::vector<std::int64_t>, std::size_t> latest;  // the latest list of each share
   for (int rank = 0; rank < schedule.stages; ++rank) {
-    const auto [at, added] = latest.try_emplace(share_of(config, schedule, rank), stretches.size());
+    const auto [at, added] = latest.try_emplace(share_of(config, schedule, rank), ranges.size());
     const auto fits = [&](const std::vector<int>& line) {
       if (line.size() < 2) return true;
       const auto value = [&](int r) { return in_flight[static_cast<std::size_t>(r)]; };
@@ -40,16 +41,16 @@ std::vector<std::vector<int>> even_stretches(const Config& config, const Schedul
       return (value(rank) - value(first)) * (second - first) ==
              (value(second) - value(first)) * (rank - first);
     };
-    if (added || !fits(stretches[at->second])) {
-      at->second = stretches.size();
-      stretches.emplace_back();
+    if (added || !fits(ranges[at->second])) {
+      at->second = ranges.size();
+      ranges.emplace_back();
     }
-    stretches[at->second].push_back(rank);
+    ranges[at->second].push_back(rank);
   }
-  return stretches;
+  return ranges;
 }
 
-// Nothing between two bytes.
+// Interpolates linearly; returns nothing where a value would not be an integer.
 std::optional<PlannedMemory> between(const PlannedMemory& first, const PlannedMemory& last,
                                      std::int64_t part, std::int64_t whole) {
   bool even = true;
@@ -82,12 +83,12 @@ bool alike(const PlannedRank& a, const PlannedRank& b) {
 
 using PlanOf = std::function<PlannedRank(int rank)>;
 
-// Plans the ends of a stretch and three ranks between them; where these lie on a line, to the byte
-// and the last operation, so do all others, else both sides of where it seems to bend are looked
-// at.
-class Stretch {
+// Plans the ends of a list of ranks and three ranks between them. If these lie on a line, to the
+// byte and to the last operation, all others do. Otherwise both sides of the estimated bend are
+// planned in the same way.
+class LinearRange {
  public:
-  Stretch(const std::vector<int>& ranks, const PlanOf& plan)
+  LinearRange(const std::vector<int>& ranks, const PlanOf& plan)
       : ranks_(ranks), plan_(plan), plans_(ranks.size()) {}
 
   std::vector<PlannedRank> plans() {
@@ -103,7 +104,7 @@ class Stretch {
     return *plans_[i];
   }
 
-  // What rank i has on the line through low and high.
+  // Returns rank i's plan on the line through low and high.
   std::optional<PlannedRank> on_line(std::size_t low, std::size_t high, std::size_t i) {
     const std::int64_t whole = ranks_[high] - ranks_[low], part = ranks_[i] - ranks_[low];
     const PlannedRank &first = at(low), &last = at(high);
@@ -114,7 +115,8 @@ class Stretch {
     return PlannedRank{*memory, *collecting, std::move(*traffic), first.buckets, first.rolls_back};
   }
 
-  // Where the lines through the first two and through the last two meet; the middle if they don't.
+  // Returns the intersection of the line through the first two and the line through the last two;
+  // the middle if the lines don't meet.
   std::size_t bend_between(std::size_t low, std::size_t high) {
     const auto rank = [&](std::size_t i) { return static_cast<double>(ranks_[i]); };
     const auto total = [&](std::size_t i) { return static_cast<double>(at(i).memory.peak_total); };
@@ -156,11 +158,11 @@ class Stretch {
   std::vector<std::optional<PlannedRank>> plans_;
 };
 
-// Returns the plans of all places, by `plan` of some of them.
+// Returns the plans of all places; calls `plan` for some of them.
 std::vector<PlannedRank> plan_places(const RankPlanner& planner, const PlanOf& plan) {
   std::vector<PlannedRank> plans(static_cast<std::size_t>(planner.schedule().stages));
-  for (const std::vector<int>& ranks : even_stretches(planner.config(), planner.schedule())) {
-    std::vector<PlannedRank> found = Stretch(ranks, plan).plans();
+  for (const std::vector<int>& ranks : linear_ranges(planner.config(), planner.schedule())) {
+    std::vector<PlannedRank> found = LinearRange(ranks, plan).plans();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       plans[static_cast<std::size_t>(ranks[i])] = std::move(found[i]);
     }
@@ -168,8 +170,8 @@ std::vector<PlannedRank> plan_places(const RankPlanner& planner, const PlanOf& p
   return plans;
 }
 
-// Returns the first place, then for each share the place that holds most micro-batches: one of them
-// is mostly the largest.
+// Returns the first place, then for each share the place that holds most micro-batches. One of them
+// usually has the largest peak.
 std::vector<int> fullest_places(const RankPlanner& planner) {
   const std::vector<double> in_flight = peak_in_flight(planner.schedule());
   std::map<std::vector<std::int64_t>, int> fullest;

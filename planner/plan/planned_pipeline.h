@@ -1,4 +1,5 @@
-// All places of a pipeline, planned; long ones by the places where their plans bend.
+// Plans all places of a pipeline in one process; no call is collective. In a long pipeline it runs
+// only some places and interpolates between them, where the plans lie on a line exactly.
 #pragma once
 
 #include <functional>
@@ -8,12 +9,12 @@
 
 namespace trident {
 
-// The first rank at each place of the pipeline, [p].
+// Returns the plan of the first rank at each place of the pipeline, [p].
 std::vector<PlannedRank> plan_pipeline(const Config&, const Architecture&,
                                        const Schedule& schedule);
 
-// Returns the same without traffic, [p]; only one place, if `enough` is true for it. The places
-// that hold most micro-batches are tried first.
+// Returns the same without traffic, [p]. If `enough` is true for a place, returns that place's plan
+// alone. The places that hold most micro-batches are tried first.
 std::vector<PlannedRank> plan_memory(const Config&, const Architecture&, const Schedule& schedule,
                                      const std::function<bool(const PlannedRank&)>& enough);
 

@@ -62,7 +62,8 @@ std::int64_t few_of(const Schedule& schedule) {
   return std::max(4, 3 * schedule.stages);
 }
 
-// The same with fewer micro-batches, where every rank still comes to hold as many at once.
+// Returns the config with fewer micro-batches, such that every rank still reaches the same number
+// of micro-batches in flight.
 Shortened shortened(const Config& config, const Schedule& schedule) {
   // Compares with all, half and a tenth of the activations kept for the weight gradients.
   const auto held = [](const Schedule& of) {
@@ -84,8 +85,8 @@ Shortened shortened_for_trace(const Config& config, const Schedule& schedule) {
   return result ? *std::move(result) : Shortened{config, schedule};
 }
 
-// Whether a run's iterations end with the next one: their check is on its way meanwhile, and so is
-// the monitor's report of them.
+// Whether an iteration ends during the next one, so that its check and the monitor's report of it
+// overlap the next iteration.
 bool ends_late(const Stepper& stepper) {
   return stepper.post_validation() || stepper.updates_unchecked();
 }
@@ -105,8 +106,9 @@ Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule
   return {};
 }
 
-// Iterations until one is like all later ones: the second meets what the first has left, a late
-// check what comes after it, and older versions of weights gather with every update.
+// Returns the number of iterations until all later ones are alike. The second iteration meets
+// memory that the first has left, a late check meets the next iteration, and older versions of
+// weights accumulate with every update.
 int iterations_of(const Stepper& stepper) {
   const Schedule& schedule = stepper.schedule();
   const int late = ends_late(stepper) ? 1 : 0;
@@ -114,7 +116,7 @@ int iterations_of(const Stepper& stepper) {
   return 2 + late + (schedule.stages - 1) / schedule.microbatches;
 }
 
-// Parameters of their own, for their memory goes with the model.
+// The copies have parameters of their own, since the model's memory is freed with it.
 std::vector<BucketLayout> layouts_of(const ParameterBuckets& buckets) {
   std::vector<BucketLayout> layouts;
   for (const Bucket& bucket : buckets.buckets()) {
@@ -155,11 +157,12 @@ RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
 
 RankPlanner::Run RankPlanner::run_of(const Config& config, const Schedule& schedule) {
   Run run{config, schedule, {}, {}};
-  // Room for the iterations that are run.
+  // The run lasts at least as long as the planner runs it.
   run.config.training.train_iters =
       std::max<std::int64_t>(3 + schedule.stages, config.training.train_iters);
   run.lists = std::make_shared<RunLists>(schedule, run.config.training.train_iters);
-  // Of an asynchronous schedule, which goes on with what it has sent, each as the next is sent.
+  // Only a synchronous schedule counts messages. An asynchronous one carries its sent messages into
+  // the next iteration and frees each as the next one is sent.
   if (!schedule.asynchronous() && schedule.stages > 1) {
     const auto& iteration = run.lists->iterations.of(0);
     run.sent = std::make_shared<SentMessages>(iteration.schedule, iteration.lists);
@@ -171,7 +174,7 @@ PlannedRank RankPlanner::plan(int pipeline) const {
   std::optional<StepTraffic> traffic;
   PlannedRank rank = plan(run_, pipeline, traffic);
   if (!traffic) {
-    // What its actions send differs in other ways: all of them are run.
+    // The messages of its actions differ in other ways, so all actions are run.
     plan(run_of(config_, schedule_), pipeline, traffic);
   }
   rank.traffic = *traffic;
@@ -224,7 +227,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
                                   const EachIteration& each) const {
   constexpr int warm_up = 2;
   MeasuredRank measured;
-  // So many that the last ones, whose look-ahead runs out, aren't reached.
+  // The run is long enough that its last iterations, where the look-ahead runs out, aren't reached.
   Config config = run_.config;
   config.training.train_iters = std::max<std::int64_t>(
       config.training.train_iters, iterations + warm_up + 2 + run_.schedule.stages);
@@ -232,7 +235,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
   with_stepper(run, rank, device, [&](Context& context, RankModel& model, Stepper& stepper) {
     model.initialise();
     context.ledger().reset_peaks();
-    // With losses and tokens of all micro-batches, as the plan has them.
+    // Holds the losses and tokens of all micro-batches, as in the plan.
     const Tensor losses = losses_of(config_.num_microbatches() - config.num_microbatches(), config,
                                     run.schedule, rank, context);
     auto batches = synthetic_batches(run_.config, static_cast<std::uint64_t>(rank));
@@ -249,7 +252,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
                                 .close = !ends_late(stepper)});
       context.synchronize();
       const double seconds = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
-      trace.settle();
+      trace.compute_times();
       if (i < 0) continue;
       if (each.ran) each.ran(trace);
       const bool fastest = std::all_of(measured.seconds.begin(), measured.seconds.end(),
@@ -289,12 +292,12 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   const Config& config = run.config;
   OperationTrace trace(OperationTrace::Of::groups);
   context.ledger().reset_peaks();
-  // All of an iteration's tokens are there at once.
+  // All tokens of an iteration are in memory at once.
   Tensor report;
-  std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
+  std::int64_t collected = 0;  // bytes of all ranks' reports, on the rank that collects them
   Ledger::Figures between;
   const std::int64_t microbatches = config_.num_microbatches();
-  // The losses of micro-batches that don't run.
+  // The losses of the micro-batches that don't run.
   const Tensor losses =
       losses_of(microbatches - config.num_microbatches(), config, run.schedule,
                 mesh_of(config).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
@@ -315,7 +318,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   const std::vector<Action>& all = schedule_.ranks[static_cast<std::size_t>(pipeline)];
   traffic = config.num_microbatches() == microbatches
                 ? StepTraffic(trace)
-                : StepTraffic::stretched(trace, computes_of(stepper.trace()), all);
+                : StepTraffic::extrapolated(trace, computes_of(stepper.trace()), all);
   context.set_trace(nullptr);
   stepper.wait_for_result();
   const Ledger::Figures figures = context.ledger().figures();
@@ -348,10 +351,10 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
 }
 
 std::int64_t library_bytes(const Config& config) {
-  // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
+  // Measured (docs/memory.md): a small run's peak resident memory minus its ledgers.
   constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
-  constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
-  if (!transport_constraints(config).threads) return process + rank;  // a rank is a process
+  constexpr std::int64_t rank = 4'500'000;      // memory that its allocator keeps, stacks
+  if (!transport_constraints(config).threads) return process + rank;  // each rank is a process
   return process / config.world_size() + rank;
 }
 

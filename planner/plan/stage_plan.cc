@@ -36,7 +36,7 @@ std::int64_t StagePlan::sent_for(Group group, Partial& partial, int place) const
   const auto [at, added] = partial.known.try_emplace(place, 0);
   if (!added) return at->second;
   Descriptor d{.operation = Operation::all_reduce, .dtype = gradient_};
-  // As the group's others.
+  // Use the algorithm of the group's other all-reduces.
   const std::string name = traffic_name(group).value_or("");
   for (const auto& [operation, times] : planned_.traffic.times()) {
     if (operation.group == name && operation.operation == d.operation) {
@@ -65,7 +65,7 @@ StagePlan::Shared::Part& StagePlan::part(Shared& shared, int place) {
       changed += state + range.count * master;
     }
     if (mixed_) part.optimizer_bytes += count * master;
-    // Master weights and state once more, to roll back to.
+    // Keeps a second copy of master weights and state, for the roll-back.
     if (planned_.rolls_back) part.optimizer_bytes += changed;
     for (const PartialSum& sum : partial_sums(*bucket, begin, count)) {
       part.partial[sum.group].counts.push_back(sum.count);
@@ -76,7 +76,7 @@ StagePlan::Shared::Part& StagePlan::part(Shared& shared, int place) {
 
 std::int64_t StagePlan::sent(Carried& carried, int rank) const {
   const int place = place_of(mesh_, ends_, carried.traffic, rank);
-  // Of all ranks each has a place of its own.
+  // In the group of all ranks, each rank has a place of its own.
   if (!carried.axes) return planned_.traffic.sent(carried.group, place, *more_);
   const auto [at, added] = carried.known.try_emplace(place);
   if (added) at->second = planned_.traffic.sent(carried.group, place, *more_);
@@ -85,7 +85,7 @@ std::int64_t StagePlan::sent(Carried& carried, int rank) const {
 
 StagePlan::Own StagePlan::own(int rank) {
   Own own;
-  std::map<Group, std::int64_t> more;  // than the rank that was planned, at place 0
+  std::map<Group, std::int64_t> more;  // bytes beyond those of the planned rank, at place 0
   for (Shared& shared : shared_) {
     Shared::Part& planned = part(shared, 0);
     Shared::Part& here = part(shared, mesh_.place(rank, shared.group));

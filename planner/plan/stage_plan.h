@@ -1,5 +1,6 @@
-// What ranks at one place of their pipelines have in common, and in what their places in other
-// groups make them differ: so that a plan of a million ranks is that of a few kinds.
+// The plan of all ranks of one stage: the values that they share, and the values that depend on a
+// rank's place in its other groups. Thanks to this split, the plan of a million ranks has few
+// distinct entries. A StagePlan caches results, so one thread may use it at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +19,34 @@ namespace trident {
 
 class StagePlan {
  public:
-  // `planned`: of the pipeline's place. It, the mesh and the rule outlive the column.
+  // `planned` is the plan of this place of the pipeline. It, the mesh and the rule must outlive
+  // this object.
   StagePlan(const Config&, const Schedule&, const Mesh&, const PlannedRank& planned,
             const UpdateRule&);
 
+  // The values of a rank that depend on its places in its groups.
   struct Own {
     std::int64_t optimizer_bytes = 0;
     std::vector<std::int64_t> sent;  // by group; see bytes_sent()
     auto operator<=>(const Own&) const = default;
   };
   Own own(int rank);
-  // Returns the memory of such a rank, with its own optimizer state; `collects`: it collects the
-  // monitor's reports.
+  // Returns the memory of a rank with these own values. `collects`: the rank collects the monitor's
+  // reports.
   PlannedMemory memory(const Own&, bool collects) const;
-  // Bytes that a rank sends in a step, by the names of traffic.
+  // Returns the bytes that a rank sends in a step, by the names of traffic.
   std::map<std::string, std::int64_t> bytes_sent(const Own&) const;
 
  private:
   // A group of the trace.
   struct Carried {
-    std::string group, traffic;              // its name there, and that of its traffic
-    std::optional<Group> axes;               // nothing: all ranks, or the holders of tied weights
+    std::string group, traffic;              // name in the trace, and name of its traffic
+    std::optional<Group> axes;               // empty: all ranks, or the holders of tied weights
     std::map<int, std::int64_t> known = {};  // bytes, by place
   };
-  // Gradients of which the ranks of a group have parts.
+  // Gradients that are split over the ranks of a group.
   struct Partial {
-    std::vector<std::int64_t> counts;        // elements, of each sum
+    std::vector<std::int64_t> counts;        // elements of each sum
     std::map<int, std::int64_t> known = {};  // bytes, by place in the group
   };
   // Buckets that the same ranks share.
@@ -68,7 +71,8 @@ class StagePlan {
   bool mixed_;
   DType gradient_;
   std::int64_t updates_;
-  std::shared_ptr<const std::vector<Collective>> more_;  // the program's own
+  // Collectives of the program that links the library.
+  std::shared_ptr<const std::vector<Collective>> more_;
   std::vector<Carried> carried_;
   std::vector<Shared> shared_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 using Times = StepTraffic::Times;
 
-// The operations of each action; behind them those of none.
+// Returns the operations of each action, then those outside all actions.
 std::vector<Times> by_action(const OperationTrace& trace, std::size_t actions) {
   std::vector<Times> list(actions + 1);
   for (const TracedOperation& one : trace.operations()) {
@@ -33,7 +33,7 @@ void add(const Times& from, Times& into) {
   for (const auto& [operation, times] : from) into[operation] += times;
 }
 
-// What tells one action from another: see StepTraffic::stretched.
+// The properties that tell actions apart: see StepTraffic::stretched.
 using Place = std::tuple<Kind, int, Kind, int, Kind, int, bool, bool>;
 
 std::vector<Place> places_of(const std::vector<Action>& actions) {
@@ -60,9 +60,9 @@ std::vector<Place> places_of(const std::vector<Action>& actions) {
 
 StepTraffic::StepTraffic(const OperationTrace& trace) : times_(by_action(trace, 0).front()) {}
 
-std::optional<StepTraffic> StepTraffic::stretched(const OperationTrace& trace,
-                                                  const std::vector<Action>& run,
-                                                  const std::vector<Action>& all) {
+std::optional<StepTraffic> StepTraffic::extrapolated(const OperationTrace& trace,
+                                                     const std::vector<Action>& run,
+                                                     const std::vector<Action>& all) {
   const std::vector<Times> operations = by_action(trace, run.size());
   const std::vector<Place> places = places_of(run);
   std::map<Place, const Times*> known;

@@ -1,6 +1,6 @@
-// What a rank sends in a step, read from the trace of one that was run on a planning device, and
-// what the ranks at other places of the same groups send: members of a group call the same
-// operations, of which some have other shares.
+// The traffic of a rank in a step, read from the trace of a step on a planning device, and the
+// traffic of the ranks at other places of the same groups. All members of a group call the same
+// operations, and in some of them their shares differ.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace trident {
 
 class StepTraffic {
  public:
-  // Operations that are alike, and how many there are in a step.
+  // The key of equal operations; Times counts them in a step.
   struct Operation {
     std::string group;
     int size = 1;
@@ -32,23 +32,23 @@ class StepTraffic {
   using Times = std::map<Operation, std::int64_t>;
 
   StepTraffic() = default;
-  // All that the trace has.
+  // Takes all operations of the trace.
   explicit StepTraffic(const OperationTrace& trace);
-  // Of a step that runs `all` where the trace has `run`, in order, an action each. What an action
-  // sends depends on its stage and kind, those of its neighbours, and whether it is its stage's
-  // first or last of the kind. Nothing where that doesn't hold of the trace, or where `all` has
-  // others.
-  static std::optional<StepTraffic> stretched(const OperationTrace& trace,
-                                              const std::vector<Action>& run,
-                                              const std::vector<Action>& all);
+  // Extrapolates from `run`, the actions of the trace in order, to the list `all`. The messages of
+  // an action depend on its stage and kind, on those of its neighbours, and on whether it is its
+  // stage's first or last of the kind. Returns nothing where the trace contradicts this rule, or
+  // where `all` has an action that the trace lacks.
+  static std::optional<StepTraffic> extrapolated(const OperationTrace& trace,
+                                                 const std::vector<Action>& run,
+                                                 const std::vector<Action>& all);
 
   const Times& times() const { return times_; }
-  // Bytes that the member at `place` of a group sends there.
-  // The algorithms are those of `more`, or built in.
+  // Returns the bytes that the member at `place` of a group sends in it. The algorithms are those
+  // of `more` and the built-in ones.
   std::int64_t sent(const std::string& group, int place,
                     std::span<const Collective> more = {}) const;
-  // That of a rank between two on a line, where times grow evenly: `part` of `whole` from this one
-  // to the other. Nothing where they don't.
+  // Interpolates between two ranks, where counts grow linearly: `part` of `whole` from this rank to
+  // the other. Returns nothing where they don't.
   std::optional<StepTraffic> between(const StepTraffic& other, std::int64_t part,
                                      std::int64_t whole) const;
   bool operator==(const StepTraffic& other) const { return times_ == other.times_; }

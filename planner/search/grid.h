@@ -1,8 +1,8 @@
-// The points of a sweep: values of config keys, each with each.
+// The points of a sweep: all combinations of the values of some config keys.
 //
 // As text: "tp=1,2,4 schedule=1f1b,zb_h1"; as a JSON object: {"tp": [1, 2, 4], "schedule":
-// ["1f1b"]}. A key is an axis of the config (dp, tp, pp), one of the short names below, or a config
-// key with its dots: "model.num_layers".
+// ["1f1b"]}. A key is an axis of the config (dp, tp, pp), one of the short names in grid.cc, or a
+// config key with its dots: "model.num_layers".
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace trident {
 
 struct GridKey {
-  std::string name;                 // as it was given
+  std::string name;                 // as given
   std::string path;                 // "pipeline.schedule"
   std::vector<std::string> values;  // as --set takes them
 };
@@ -24,11 +24,11 @@ struct GridPoint {
   std::vector<std::string> set;  // overrides
 };
 
-// RequestError, "--grid: KEY: problem": no key, an unknown one, one twice, one without values, a
-// value twice, more than `most` points.
+// Throws RequestError, "--grid: KEY: problem", for an empty grid, an unknown or repeated key, a key
+// without values, a repeated value, and for more than `most` points.
 std::vector<GridKey> parse_grid(std::string_view text, const Config& base,
                                 std::int64_t most = 100'000);
-// All combinations; those of the last key follow each other.
+// Returns all combinations. The last key varies fastest.
 std::vector<GridPoint> grid_points(const std::vector<GridKey>&);
 
 }  // namespace trident

@@ -19,11 +19,11 @@ bool is_whole_backward(const Action& action) {
   return action.kind == Kind::backward && !action.fused;
 }
 
-// Returns the devices a node with which no tensor group of `tp` ranks, `stride` apart, lies on more
-// nodes than the best group of any layout does on nodes of `devices`.
+// Returns the number of devices per node for which a tensor group of `tp` ranks with this stride
+// lies on no more nodes than the best group of any layout does on nodes of `devices` devices.
 std::int64_t whole_groups(std::int64_t devices, std::int64_t tp, std::int64_t stride) {
   std::int64_t inside = std::min(tp, devices);
-  while (tp % inside != 0) ++inside;  // a part of a group on each of its nodes
+  while (tp % inside != 0) ++inside;  // each node holds an equal part of a group
   const std::int64_t span = inside * stride;
   return inside == tp && span <= devices ? devices - devices % span : span;
 }
@@ -42,7 +42,7 @@ double least_of(const std::vector<const ActionCost*>& costs, const std::vector<A
 LayoutBounds::LayoutBounds(const LayoutRequest& request, const LayoutChoices& choices)
     : request_(request), choices_(choices), machine_(request.machine), links_(request.machine) {
   const Config& base = choices.base();
-  machine_.peak_of(dtype_of(base.precision.dtype));  // throws where there is none
+  machine_.peak_of(dtype_of(base.precision.dtype));  // throws if there is no rate
   machine_.device.skew = 0;
   links_.inside.latency = links_.across.latency = 1e-30;
   habits_ = Habits::of(base);
@@ -51,7 +51,7 @@ LayoutBounds::LayoutBounds(const LayoutRequest& request, const LayoutChoices& ch
 }
 
 std::string LayoutBounds::bound(Layout& l) {
-  const Piece& of = piece(l);
+  const LayerCosts& of = layer(l);
   if (!of.problem.empty()) return of.problem;
   const Lists& list = lists(l);
   if (!list.problem.empty()) return list.problem;
@@ -69,13 +69,14 @@ std::string LayoutBounds::bound(Layout& l) {
 }
 
 double LayoutBounds::Measured::dynamic() const {
-  // Copies for saves may go where there is room.
+  // Copies for saves may use spare memory.
   const auto others = memory.of(Category::parameter) + memory.of(Category::gradient) +
                       memory.of(Category::optimizer) + memory.of(Category::staging);
   return static_cast<double>(memory.peak_total - others) - messages;
 }
 
-// The first place of a pipeline of two ranks, with `first` layers, and the last, with `last`.
+// Measures the first place of a pipeline of two ranks, with `first` layers, and the last place,
+// with `last` layers.
 std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std::int64_t first,
                                                             std::int64_t last) const {
   constexpr int microbatches = 4;
@@ -110,7 +111,7 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
     measured.backward = least_of(of, schedule.ranks[place], Kind::backward);
     const PlannedRank planned = planner.plan_memory(static_cast<int>(place));
     measured.memory = planned.memory;
-    // The one that has come, the one after it and a gradient: of one stage alone there are none.
+    // The received message, the next one and a gradient; with a single stage there are no messages.
     measured.messages =
         3 * static_cast<double>(l.micro * config.data.sequence_length * config.model.hidden_size) *
         static_cast<double>(size_of(dtype_of(config.precision.dtype))) /
@@ -126,15 +127,15 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   return places;
 }
 
-LayoutBounds::Piece LayoutBounds::measured_piece(const Layout& l) const {
-  Piece piece;
+LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
+  LayerCosts layer;
   Layout one = l;
   one.dp = one.pp = one.chunks = 1;
   one.schedule = "1f1b";
   one.zero = 0;
-  piece.unit =
+  layer.unit =
       std::max<std::int64_t>(1, recompute_layers(choices_.parse(choices_.set_of_all(one))));
-  const std::int64_t u = piece.unit;
+  const std::int64_t u = layer.unit;
   const auto [first_one, last_two] = measure(l, u, 2 * u);
   const auto [first_two, last_one] = measure(l, 2 * u, u);
   const auto parts = [&](auto value) {
@@ -146,22 +147,23 @@ LayoutBounds::Piece LayoutBounds::measured_piece(const Layout& l) const {
   const auto of = [](Category category) {
     return [category](const Measured& m) { return static_cast<double>(m.memory.of(category)); };
   };
-  piece.forward = parts([](const Measured& m) { return m.forward; });
-  piece.backward = parts([](const Measured& m) { return m.backward; });
-  piece.weights = parts(of(Category::parameter));
-  piece.gradients = parts(of(Category::gradient));
-  piece.state = parts(of(Category::optimizer));
-  piece.gathered = last_two.gathered - last_one.gathered;
+  layer.forward = parts([](const Measured& m) { return m.forward; });
+  layer.backward = parts([](const Measured& m) { return m.backward; });
+  layer.weights = parts(of(Category::parameter));
+  layer.gradients = parts(of(Category::gradient));
+  layer.state = parts(of(Category::optimizer));
+  layer.gathered = last_two.gathered - last_one.gathered;
   // The first place holds two micro-batches at once.
-  piece.record = std::max(0.0, std::min((first_two.dynamic() - first_one.dynamic()) / 2,
-                                        last_two.dynamic() - last_one.dynamic()));
-  piece.one_last = last_one.dynamic();
-  piece.two_last = last_two.dynamic();
-  return piece;
+  layer.saved_activations = std::max(0.0, std::min((first_two.dynamic() - first_one.dynamic()) / 2,
+                                                   last_two.dynamic() - last_one.dynamic()));
+  layer.one_last = last_one.dynamic();
+  layer.two_last = last_two.dynamic();
+  return layer;
 }
 
-const LayoutBounds::Piece& LayoutBounds::piece(const Layout& l) {
-  const auto [at, added] = pieces_.try_emplace({l.tp, l.micro, l.sequence_parallel, l.recompute});
+const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
+  const auto [at, added] =
+      layer_costs_.try_emplace({l.tp, l.micro, l.sequence_parallel, l.recompute});
   if (!added) return at->second;
   try {
     at->second = measured_piece(l);
@@ -189,7 +191,8 @@ LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   const auto p = static_cast<std::size_t>(l.pp);
   const Config config = choices_.parse(set);
   const ScheduleConstraints& constraints = schedule_constraints(config);
-  if (constraints.searched) {  // for seconds, by times that aren't known here
+  // The search takes seconds, and it needs times that aren't known here.
+  if (constraints.searched) {
     lists.placement.resize(p);
     const auto ranks = rank_of_stages(static_cast<int>(l.pp), static_cast<int>(l.chunks), false);
     for (std::size_t s = 0; s < ranks.size(); ++s) {
@@ -204,7 +207,7 @@ LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   lists.asynchronous = schedule.asynchronous();
   lists.placement = schedule.placement;
   lists.in_flight = peak_in_flight(schedule, 0);
-  // Where all backwards are whole the first rank, which begins first, ends last: iterations don't
+  // If all backwards are full, the first rank both begins first and ends last, so iterations don't
   // overlap.
   const bool whole = std::ranges::all_of(schedule.ranks, [](const std::vector<Action>& list) {
     return std::ranges::all_of(
@@ -228,7 +231,7 @@ const LayoutBounds::Lists& LayoutBounds::lists(const Layout& l) {
   return at->second;
 }
 
-// By which layers are split (automatic_split()).
+// The costs by which layers are split (automatic_split()).
 const ModelCosts& LayoutBounds::costs(const Layout& l) {
   const auto [at, added] = costs_.try_emplace(l.recompute);
   if (!added) return at->second;
@@ -236,7 +239,7 @@ const ModelCosts& LayoutBounds::costs(const Layout& l) {
   return at->second = model_costs(config, *architecture_of(config));
 }
 
-// Layers of each stage.
+// Returns the number of layers of each stage.
 const std::vector<std::int64_t>& LayoutBounds::split(const Layout& l, const Lists& lists) {
   const auto [at, added] =
       splits_.try_emplace({l.schedule, l.pp, l.chunks, l.even, l.even ? "" : l.recompute});
@@ -298,37 +301,38 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
     at->second.sharers = group_shape(mesh_of(config), {}, "data", 0, machine_.devices_per_node);
     at->second.library = static_cast<double>(library_bytes(config));
   } catch (const RequestError&) {
-    return at->second;  // such a layout is refused where it is simulated
+    return at->second;  // simulating a layout of this kind reports the error
   }
   return at->second;
 }
 
-// Seconds of the gradients' sums and of the weights' gathers of a micro-batch, which go one after
-// the other.
-double LayoutBounds::sent_overlapped(const Layout& l, const Piece& piece, std::int64_t layers) {
+// Returns the seconds of a micro-batch's gradient sums and weight gathers, which run one after the
+// other.
+double LayoutBounds::sent_overlapped(const Layout& l, const LayerCosts& layer,
+                                     std::int64_t layers) {
   if (!habits_.gradients_overlap_backward || !sums_each_micro_batch(l)) return 0;
   const GroupShape& shape = world(l).sharers;
-  const double units = static_cast<double>(layers) / static_cast<double>(piece.unit);
+  const double units = static_cast<double>(layers) / static_cast<double>(layer.unit);
   const Operation sum = l.zero == 0 ? Operation::all_reduce : Operation::reduce_scatter;
-  double seconds = collective_seconds(links_, sum, piece.gradients.layer * units, shape);
-  // For forward and backward; between one action and the next a layer's may stay.
+  double seconds = collective_seconds(links_, sum, layer.gradients.layer * units, shape);
+  // Weights are gathered for forward and for backward. One layer's may stay between two actions.
   if (l.zero == 3 && units > 1) {
     seconds +=
-        collective_seconds(links_, Operation::all_gather, piece.gathered * (2 * units - 2), shape);
+        collective_seconds(links_, Operation::all_gather, layer.gathered * (2 * units - 2), shape);
   }
   return seconds;
 }
 
-double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& lists,
+double LayoutBounds::seconds(const Layout& l, const LayerCosts& layer, const Lists& lists,
                              const std::vector<std::int64_t>& split) {
   const auto stages = split.size();
   std::vector<double> before_forward(stages, 0), after_backward(stages, 0);
-  std::vector<Parts> of(stages);  // forward and backward of each stage in layer and first
+  std::vector<Parts> of(stages);  // of each stage: forward in `layer`, backward in `first`
   double forwards = 0, backwards = 0;
   for (std::size_t s = 0; s < stages; ++s) {
-    const double units = static_cast<double>(split[s]) / static_cast<double>(piece.unit);
-    const double forward = piece.forward.of(units, s == 0, s + 1 == stages);
-    const double backward = piece.backward.of(units, s == 0, s + 1 == stages);
+    const double units = static_cast<double>(split[s]) / static_cast<double>(layer.unit);
+    const double forward = layer.forward.of(units, s == 0, s + 1 == stages);
+    const double backward = layer.backward.of(units, s == 0, s + 1 == stages);
     before_forward[s] = forwards, after_backward[s] = backwards;
     forwards += forward, backwards += backward;
     of[s] = {forward, backward};
@@ -342,7 +346,7 @@ double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& l
       work += of[s].layer + of[s].first;
       layers += split[s];
     }
-    const double sent = sent_overlapped(l, piece, layers);
+    const double sent = sent_overlapped(l, layer, layers);
     work += machine_.device.taken_by_collectives * sent;
     work *= static_cast<double>(l.microbatches);
     most = std::max(most, static_cast<double>(l.microbatches) * sent);
@@ -355,7 +359,7 @@ double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& l
   return most;
 }
 
-// Of a place that holds both ends of the model: a tied table is one.
+// For a place that holds both ends of the model: a tied embedding table counts once.
 double LayoutBounds::held(const Parts& parts, double units, bool has_first, bool has_last) const {
   const double both = has_first && has_last && choices_.base().model.tie_word_embeddings
                           ? std::min(parts.first, parts.last)
@@ -363,7 +367,7 @@ double LayoutBounds::held(const Parts& parts, double units, bool has_first, bool
   return parts.of(units, has_first, has_last) - both;
 }
 
-double LayoutBounds::bytes(const Layout& l, const Piece& piece, const Lists& lists,
+double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists& lists,
                            const std::vector<std::int64_t>& split) {
   const auto stages = split.size();
   const double data = static_cast<double>(l.dp);
@@ -373,25 +377,25 @@ double LayoutBounds::bytes(const Layout& l, const Piece& piece, const Lists& lis
     bool has_first = false, has_last = false;
     for (const int stage : lists.placement[place]) {
       const auto s = static_cast<std::size_t>(stage);
-      const double own = static_cast<double>(split[s]) / static_cast<double>(piece.unit);
+      const double own = static_cast<double>(split[s]) / static_cast<double>(layer.unit);
       units += own;
       smallest = std::min(smallest, own);
       has_first = has_first || s == 0;
       has_last = has_last || s + 1 == stages;
     }
-    const double weights = held(piece.weights, units, has_first, has_last);
-    const double gradients = held(piece.gradients, units, has_first, has_last);
-    const double state = held(piece.state, units, has_first, has_last);
+    const double weights = held(layer.weights, units, has_first, has_last);
+    const double gradients = held(layer.gradients, units, has_first, has_last);
+    const double state = held(layer.state, units, has_first, has_last);
     const double states = weights / (l.zero == 3 ? data : 1) +
                           gradients / (l.zero >= 2 ? data : 1) + state / (l.zero >= 1 ? data : 1);
     const double chunks_in_flight = lists.in_flight[place] * static_cast<double>(l.chunks);
-    double dynamic = chunks_in_flight * smallest * piece.record;
+    double dynamic = chunks_in_flight * smallest * layer.saved_activations;
     if (has_last && l.chunks == 1) {
       dynamic = std::max(
-          dynamic, units < 2 ? piece.one_last
-                             : piece.two_last + (units - 2) * (piece.two_last - piece.one_last));
+          dynamic, units < 2 ? layer.one_last
+                             : layer.two_last + (units - 2) * (layer.two_last - layer.one_last));
     }
-    // A single micro-batch may be at its most before it has any gradient.
+    // A single micro-batch may reach its peak before it has any gradient.
     const double before =
         l.microbatches == 1 ? states - gradients / (l.zero >= 2 ? data : 1) : states;
     most = std::max({most, states, before + dynamic});

@@ -1,16 +1,20 @@
-// What a layout takes at least: lower bounds of its step's time and of its largest rank's memory,
-// from those of two and three layers on a pipeline of two ranks, traced and priced by the machine.
-// A search leaves a layout out where something it knows is better than these bounds.
+// Lower bounds of a layout's step time and of its largest rank's memory. They follow from the costs
+// of two and three layers on a pipeline of two ranks, traced and priced by the machine. A search
+// leaves a layout out if it knows a layout that is better than these bounds.
 //
-// Time. A place of the pipeline computes what its layers and ends take, for each micro-batch; it
-// can't begin before the stages before its first one have run a forward, and where its last action
-// is a whole backward the stages before that one come after it. What it sends beside compute goes
-// one after the other. Exposed collectives, messages and the update are left out.
+// Time. A place of the pipeline computes its layers and ends for each micro-batch. It can't begin
+// before the stages ahead of its first action's stage have run a forward. If its last action is a
+// full backward (input and weight gradients), the backwards of the stages ahead of that action's
+// stage follow. The collectives that it overlaps with compute run one after the other. The bound
+// leaves out exposed collectives, messages and the update.
 //
-// Memory. States by their exact parts; the records of as many micro-batches as the schedule has in
-// flight, each as large as that of the smallest chunk; or, where it is more, what a place takes
-// beside its states with one micro-batch in flight, which grows from one layer to the next at least
-// as it does from the first to the second, being the largest of sums that each grow evenly.
+// Memory. The bound adds the exact shards of the states and the saved activations of the
+// micro-batches that the schedule has in flight, each as large as the smallest chunk's. For the
+// last place it takes the measured memory without states with one micro-batch in flight, if that is
+// more. From one layer to the next, this memory grows at least as much as from the first to the
+// second, since it is a maximum of sums that each grow linearly.
+//
+// A LayoutBounds caches measurements, so one thread may use it at a time.
 #pragma once
 
 #include <array>
@@ -32,74 +36,79 @@ namespace trident {
 
 class LayoutBounds {
  public:
-  // RequestError where the machine has no rate for what the config computes in.
+  // The request and the choices must outlive this object. Throws RequestError where the machine has
+  // no rate for the config's type.
   LayoutBounds(const LayoutRequest&, const LayoutChoices&);
 
-  // Fills in seconds and bytes. Gives why the layout isn't one, as far as that is seen here; ""
-  // where it is.
+  // Fills in seconds and bytes. Returns the reason if it finds the layout invalid, else "".
   std::string bound(Layout&);
 
  private:
-  // What a layer takes, and the two ends of the model beside it.
+  // The cost of a layer, and the extra costs of the first and the last stage of the model.
   struct Parts {
     double layer = 0, first = 0, last = 0;
     double of(double layers, bool has_first, bool has_last) const {
       return layer * layers + (has_first ? first : 0) + (has_last ? last : 0);
     }
   };
-  struct Piece {
-    std::string problem;              // "": none
+  // The measured costs of layouts with equal tp, micro-batch, sequence parallelism and
+  // recomputation.
+  struct LayerCosts {
+    std::string problem;              // empty: none
     Parts forward, backward;          // seconds of a micro-batch
-    Parts weights, gradients, state;  // bytes of states, whole
+    Parts weights, gradients, state;  // bytes of states, unsharded
     double gathered = 0;              // bytes of a layer's weights that ZeRO-3 gathers
-    double record = 0;                // bytes that a layer keeps of a micro-batch
-    double one_last = 0;              // bytes of the last place beside states, with one layer
-    double two_last = 0;              // and two
-    std::int64_t unit = 1;            // layers that count as one here
+    double saved_activations = 0;     // bytes of activations that a layer saves for a micro-batch
+    double one_last = 0;              // bytes of the last place without states, with one layer
+    double two_last = 0;              // the same with two layers
+    std::int64_t unit = 1;            // layers that are counted as one here
   };
-  // One place of the small pipeline.
+  // One place of the pipeline of two ranks.
   struct Measured {
-    double forward = 0, backward = 0;  // the least of any micro-batch
+    double forward = 0, backward = 0;  // the least of all micro-batches
     PlannedMemory memory;
     double gathered = 0, messages = 0;
-    double dynamic() const;  // bytes beside states and messages
+    double dynamic() const;  // bytes without states and messages
   };
-  // What follows from the sizes of the axes.
+  // Values that follow from the sizes of the axes.
   struct World {
-    GroupShape sharers;  // of the first rank's states and gradients
-    double library = 0;  // bytes of a rank
+    GroupShape sharers;  // the ranks that share the first rank's states and gradients
+    double library = 0;  // bytes of a rank that its ledger doesn't count
   };
-  // Of a schedule, what the bounds need of it.
+  // The properties of a schedule that the bounds need.
   struct Lists {
     std::string problem;
     bool asynchronous = false;
     std::vector<std::vector<int>> placement;
-    std::vector<double> in_flight;  // [p] shares; the least where it isn't known
-    std::vector<int> first;         // [p] stage of a rank's first action; 0 where it isn't known
-    std::vector<int> last;          // [p] of its last one, where that is a whole backward; else 0
+    // [p] micro-batches in flight; a chunk counts 1 / chunks. A lower bound if unknown.
+    std::vector<double> in_flight;
+    std::vector<int> first;  // [p] stage of a rank's first action; 0 if unknown
+    std::vector<int> last;   // [p] stage of its last action if that is a full backward, else 0
   };
 
   std::array<Measured, 2> measure(const Layout&, std::int64_t first, std::int64_t last) const;
-  Piece measured_piece(const Layout&) const;
-  const Piece& piece(const Layout&);
+  LayerCosts measured_piece(const Layout&) const;
+  const LayerCosts& layer(const Layout&);
   Lists lists_of(const Layout&) const;
   const Lists& lists(const Layout&);
   const ModelCosts& costs(const Layout&);
   const std::vector<std::int64_t>& split(const Layout&, const Lists&);
   bool sums_each_micro_batch(const Layout&);
   const World& world(const Layout&);
-  double sent_overlapped(const Layout&, const Piece&, std::int64_t layers);
+  double sent_overlapped(const Layout&, const LayerCosts&, std::int64_t layers);
   double held(const Parts&, double units, bool has_first, bool has_last) const;
-  double seconds(const Layout&, const Piece&, const Lists&, const std::vector<std::int64_t>& split);
-  double bytes(const Layout&, const Piece&, const Lists&, const std::vector<std::int64_t>& split);
+  double seconds(const Layout&, const LayerCosts&, const Lists&,
+                 const std::vector<std::int64_t>& split);
+  double bytes(const Layout&, const LayerCosts&, const Lists&,
+               const std::vector<std::int64_t>& split);
 
   const LayoutRequest& request_;
   const LayoutChoices& choices_;
-  Machine machine_;  // without what isn't the same wherever it stands
+  Machine machine_;  // without skew, whose cost depends on where a layer stands
   Machine links_;    // without latencies
   Habits habits_;
-  std::map<std::string, ModelCosts> costs_;  // by recomputation
-  std::map<std::tuple<std::int64_t, std::int64_t, bool, std::string>, Piece> pieces_;
+  std::map<std::string, ModelCosts> costs_;  // by recomputation granularity
+  std::map<std::tuple<std::int64_t, std::int64_t, bool, std::string>, LayerCosts> layer_costs_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, Lists> lists_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, bool, std::string>,
            std::vector<std::int64_t>>

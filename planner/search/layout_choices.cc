@@ -152,7 +152,7 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
   }
 }
 
-// The one that the config gives.
+// Considers the schedule that the config gives.
 void LayoutChoices::with_schedule(Layout l, const std::string& schedule, const Consider& consider,
                                   const Prune& prune) const {
   l.schedule = schedule;
@@ -204,7 +204,7 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
 
 void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Prune& prune) const {
   const std::int64_t global = base_.batch.global_batch_size;
-  // What has to divide into micro-batches: a ramp's batches, too.
+  // All batch sizes must divide into micro-batches, those of a ramp-up, too.
   std::int64_t common = global;
   if (const auto& ramp = base_.batch.rampup_batch_size; ramp.size() == 3) {
     common = std::gcd(common, std::gcd(ramp[0], ramp[1]));

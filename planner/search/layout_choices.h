@@ -1,4 +1,5 @@
-// The layouts among which a search chooses (layout_search.h), before they are configs.
+// Enumerates the layouts that a search chooses from (layout_search.h), before they are configs.
+// After construction a LayoutChoices doesn't change, so several threads may read it.
 #pragma once
 
 #include <cstdint>
@@ -14,35 +15,37 @@
 
 namespace trident {
 
-// Axes by their short names in the config: tensor is tp, and so on.
+// The sizes have the axes' short names in the config: tensor is tp, and so on.
 struct Layout {
   std::int64_t tp = 1, pp = 1, dp = 1, chunks = 1, micro = 1, zero = 0;
   std::string schedule = "1f1b", recompute = "none";
   bool sequence_parallel = false;
-  bool even = true;  // its layers are split evenly, or by the stages' work
+  bool even = true;  // true: layers are split evenly; false: by the stages' work
   std::int64_t microbatches = 1;
-  double seconds = 0, bytes = 0;  // at least, by LayoutBounds
+  double seconds = 0, bytes = 0;  // lower bounds, by LayoutBounds
 };
 
 class LayoutChoices {
  public:
   explicit LayoutChoices(const LayoutRequest&);
 
-  // The config on one rank.
+  // Returns the config on one rank.
   const Config& base() const { return base_; }
-  // Sums over the tensor group go beside products, where they can.
+  // Whether all-reduces of the tensor group run concurrently with products, where they can.
   bool overlaps() const { return overlaps_; }
-  // The layers of each stage that the config gives; none where it gives no numbers.
+  // Returns the layers of each stage as in the config; empty where the config gives no numbers.
   std::vector<std::int64_t> held_split() const;
-  // Overrides that say what the config gives of these keys.
+  // Returns overrides with the config's own values of these keys.
   std::vector<std::string> set_of_held(const std::vector<std::string>& keys) const;
 
   Config parse(const std::vector<std::string>& set) const;
-  // Overrides of the config, without those of the keys that it holds; and all.
+  // Returns overrides of the config: set_of() without the keys whose values the config fixes,
+  // set_of_all() with them.
   std::vector<std::string> set_of(const Layout&) const;
   std::vector<std::string> set_of_all(const Layout&) const;
 
-  // Calls `consider` with each layout of so many ranks, and `prune` with why others are none.
+  // Calls `consider` with each layout of `ranks` ranks, and `prune` with the reason why a
+  // combination is no layout.
   using Consider = std::function<void(const Layout&)>;
   using Prune = std::function<void(const std::string& reason)>;
   void each(std::int64_t ranks, const Consider& consider, const Prune& prune) const;
@@ -63,7 +66,7 @@ class LayoutChoices {
   const LayoutRequest& request_;
   bool overlaps_ = false;
   Config base_;
-  std::map<std::string, std::string> keys_;  // of the axes
+  std::map<std::string, std::string> keys_;  // config keys of the axes
   std::map<std::string, nlohmann::json> held_;
 };
 

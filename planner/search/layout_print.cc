@@ -1,4 +1,4 @@
-// Found layouts for people and programs.
+// Prints found layouts for people and programs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What costs it most, beside products.
+// Lists the layout's largest losses.
 std::string reasons_of(const FoundLayout& plan) {
   std::vector<std::pair<double, std::string>> parts{{plan.recomputed, "computing again"},
                                                     {plan.waiting, "bubble"},
@@ -39,7 +39,7 @@ std::string axes_of(const ParallelConfig& parallel) {
   return text;
 }
 
-// Where stages have other numbers of layers.
+// Prints the split if stages have different numbers of layers.
 std::string split_of(const PipelineConfig& pipeline) {
   const std::vector<std::int64_t>& split = pipeline.layer_split;
   const auto [least, most] = std::minmax_element(split.begin(), split.end());
@@ -70,7 +70,7 @@ std::size_t most_of_a_size(const LayoutSearch& search) {
   return most;
 }
 
-// At most as many of each number of ranks as are wanted, the fastest.
+// Returns the fastest layouts of each number of ranks, at most `wanted` each.
 std::vector<const FoundLayout*> listed(const LayoutSearch& search, const LayoutRequest& request) {
   std::vector<const FoundLayout*> plans;
   std::map<std::int64_t, std::size_t> of_size;
@@ -80,7 +80,7 @@ std::vector<const FoundLayout*> listed(const LayoutSearch& search, const LayoutR
   return plans;
 }
 
-// Layouts that were found, folded ones included.
+// Counts the layouts found, folded ones included.
 std::size_t found_of(const LayoutSearch& search) {
   std::size_t count = 0;
   for (const FoundLayout& plan : search.plans) count += 1 + plan.near.size();
@@ -96,7 +96,7 @@ Json near_json(const FoundLayout& plan) {
   return near;
 }
 
-// What a layout near to another has otherwise than that one.
+// Lists the settings in which a near layout differs from the layout that it is folded into.
 std::string differences(const FoundLayout& near, const FoundLayout& plan) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
@@ -114,7 +114,7 @@ std::string differences(const FoundLayout& near, const FoundLayout& plan) {
   return text;
 }
 
-// Those near to a layout, in a line; the first few of many.
+// Prints the first few near layouts of a layout in one line.
 std::string near_text(const FoundLayout& plan) {
   constexpr std::size_t shown = 2;
   if (plan.near.empty()) return "";
@@ -128,8 +128,8 @@ std::string near_text(const FoundLayout& plan) {
   return text + "\n";
 }
 
-// How many layouts were left out, and why. Reasons that differ in numbers alone share a line, which
-// has the most frequent one.
+// Prints how many layouts were left out, and why. Reasons that differ only in numbers share a line
+// with the most frequent of them.
 std::string left_out_text(const LayoutSearch& search) {
   struct Line {
     std::int64_t count = 0, most = 0, others = -1;
@@ -158,11 +158,11 @@ std::string left_out_text(const LayoutSearch& search) {
   return text;
 }
 
-// How whole the search was.
+// Says how much of the search was simulated.
 std::string about_text(const LayoutSearch& search, const LayoutRequest& request) {
   return fmt::format(
-      "predictions for {}, {} a rank; of {} {} were simulated whole, the others are {}, by their "
-      "bounds\n{}\n\n",
+      "predictions for {}, {} a rank; of {} {} were simulated in full, the others are {}, by "
+      "their bounds\n{}\n\n",
       request.machine.name,
       bytes_text(request.memory > 0 ? static_cast<double>(request.memory)
                                     : request.machine.device.memory),
@@ -245,10 +245,10 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
                         search.plans.size() - shown.size(), most_of_a_size(search));
   }
   for (const std::int64_t none : search.nothing_on) {
-    text += counted(none, "rank") + ": nothing fits, or no layout divides\n";
+    text += counted(none, "rank") + ": no layout fits, or none is valid\n";
   }
-  text += request.fastest ? "* nothing listed is better in time, memory and ranks at once\n"
-                          : "* none of all these is better in time, memory and ranks at once\n";
+  text += request.fastest ? "* no listed layout is better in time, memory and ranks at once\n"
+                          : "* no other layout is better in time, memory and ranks at once\n";
   return text + left_out_text(search);
 }
 

@@ -29,8 +29,8 @@ constexpr auto too_much_bounded = "needs too much memory, by its bound",
                beaten_simulated = "beaten in time and memory, simulated",
                slower_bounded = "slower, by its bound";
 
-// So many are simulated beside each other, whatever the number of threads: what one finds spares
-// the others nothing.
+// The number of layouts that are simulated concurrently, for any number of threads: layouts of one
+// batch can't prune each other.
 constexpr std::size_t batch_size = 16;
 
 void describe(FoundLayout& plan, const SimulatedStep& step) {
@@ -47,11 +47,11 @@ void describe(FoundLayout& plan, const SimulatedStep& step) {
     plan.communication += groups / step.seconds / ranks;
     plan.kernels += rank.busy.kernels / step.seconds / ranks;
   }
-  // Products of equal rates.
+  // Assumes that all products run at the same rate.
   plan.recomputed = products * (1 - step.model_flops / step.hardware_flops);
 }
 
-// Hardly slower than one that is faster, with hardly less memory.
+// Whether the layout is hardly slower than a faster one and takes hardly less memory.
 bool is_near(const FoundLayout& plan, const FoundLayout& faster) {
   return plan.seconds <= 1.01 * faster.seconds &&
          static_cast<double>(plan.peak_bytes) >= 0.97 * static_cast<double>(faster.peak_bytes);
@@ -76,7 +76,7 @@ class LayoutSearcher {
   }
 
  private:
-  // What looking at a layout has shown: it is found, or why it isn't.
+  // The result of evaluating a layout: the layout, or the reason why it is left out.
   struct Outcome {
     std::optional<FoundLayout> plan;
     std::string reason;
@@ -94,7 +94,7 @@ class LayoutSearcher {
 
   void prune(const std::string& reason) { ++result_.pruned[reason]; }
 
-  // All that may fit, the least bounds on time first.
+  // Returns all layouts that may fit, in the order of their bounds on time.
   std::vector<Layout> bounded(std::int64_t ranks) {
     std::vector<Layout> layouts;
     const auto consider = [&](Layout l) {
@@ -110,7 +110,7 @@ class LayoutSearcher {
     return layouts;
   }
 
-  // Whether something found is as good in what is asked for.
+  // Whether a result is as good in the requested respects.
   bool is_beaten(double seconds, double bytes) const {
     return std::any_of(front_.begin(), front_.end(), [&](const FoundLayout& plan) {
       return plan.seconds <= seconds &&
@@ -140,30 +140,30 @@ class LayoutSearcher {
           batch.push_back(&layouts[next]);
         }
       }
-      for (Outcome& outcome : look_at(batch)) take(std::move(outcome));
+      for (Outcome& outcome : evaluate(batch)) take(std::move(outcome));
       tell(ranks, next, layouts.size());
     }
     list(ranks);
   }
 
-  void tell(std::int64_t ranks, std::size_t looked_at, std::size_t layouts) const {
+  void tell(std::int64_t ranks, std::size_t evaluated, std::size_t layouts) const {
     if (!request_.progress) return;
     double best = 0;
     for (const FoundLayout& plan : front_) {
       if (best == 0 || plan.seconds < best) best = plan.seconds;
     }
-    request_.progress({ranks, static_cast<std::int64_t>(looked_at),
+    request_.progress({ranks, static_cast<std::int64_t>(evaluated),
                        static_cast<std::int64_t>(layouts), result_.simulated, best});
   }
 
-  std::vector<Outcome> look_at(const std::vector<const Layout*>& batch) const {
+  std::vector<Outcome> evaluate(const std::vector<const Layout*>& batch) const {
     std::vector<Outcome> outcomes(batch.size());
     std::vector<std::exception_ptr> errors(batch.size());
     std::atomic<std::size_t> next{0};
     const auto work = [&] {
       for (std::size_t i = next++; i < batch.size(); i = next++) {
         try {
-          outcomes[i] = look_at(*batch[i]);
+          outcomes[i] = evaluate(*batch[i]);
         } catch (...) {
           errors[i] = std::current_exception();
         }
@@ -181,7 +181,7 @@ class LayoutSearcher {
     return outcomes;
   }
 
-  Outcome look_at(const Layout& l) const {
+  Outcome evaluate(const Layout& l) const {
     FoundLayout plan{.set = choices_.set_of(l), .least_seconds = l.seconds};
     try {
       LoadedConfig loaded = parse_config(request_.written, plan.set, request_.load);
@@ -257,7 +257,7 @@ class LayoutSearcher {
 
   // Returns the least planned bytes of the layouts on `ranks` ranks that take at most `limit`, or
   // the bytes of the first that fits; nothing if there is no such layout.
-  std::optional<std::int64_t> thriftiest_on(std::int64_t ranks, std::int64_t limit) {
+  std::optional<std::int64_t> least_memory_on(std::int64_t ranks, std::int64_t limit) {
     const double memory = std::exchange(memory_, static_cast<double>(limit));
     std::vector<Layout> layouts = bounded(ranks);
     memory_ = memory;
@@ -282,9 +282,9 @@ class LayoutSearcher {
     return least;
   }
 
-  // What most layouts failed by that divide.
+  // Returns the most frequent problem of the layouts whose sizes divide.
   std::string usual_problem() const {
-    std::string problem = "the global batch and the model have to divide";
+    std::string problem = "the sizes of a layout have to divide the global batch and the model";
     std::int64_t most = 0;
     for (const auto& [reason, count] : result_.pruned) {
       if (reason.starts_with("not valid: ") && count > most) problem = reason, most = count;
@@ -294,7 +294,7 @@ class LayoutSearcher {
 
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
-    const auto least = thriftiest_on(ranks, std::numeric_limits<std::int64_t>::max());
+    const auto least = least_memory_on(ranks, std::numeric_limits<std::int64_t>::max());
     std::string text = fmt::format("trident search: nothing fits {} a rank on {}",
                                    bytes_text(memory_), counted(ranks, "rank"));
     if (!least) throw RequestError(text + ": no layout is valid: " + usual_problem());
@@ -303,7 +303,7 @@ class LayoutSearcher {
     const std::int64_t devices = machine_.nodes * machine_.devices_per_node;
     machine_.nodes = 0;
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
-      const auto there = thriftiest_on(ranks * factor, static_cast<std::int64_t>(memory_));
+      const auto there = least_memory_on(ranks * factor, static_cast<std::int64_t>(memory_));
       if (!there) continue;
       const bool more = devices > 0 && ranks * factor > devices;
       throw RequestError(fmt::format(
@@ -318,8 +318,8 @@ class LayoutSearcher {
   LayoutBounds bounds_;
   Machine machine_;
   double memory_;                    // bytes
-  std::vector<FoundLayout> front_;   // of the ranks that are looked at
-  std::vector<FoundLayout> others_;  // that fit, where the fastest is asked for
+  std::vector<FoundLayout> front_;   // for the current number of ranks
+  std::vector<FoundLayout> others_;  // other layouts that fit, if `fastest` is set
   LayoutSearch result_;
 };
 

@@ -1,10 +1,15 @@
-// The best ways to lay a config out over so many devices of a machine: sizes of the axes, chunks,
-// schedule, micro-batch, ZeRO stage, sequence parallelism, recomputation and the split of layers.
+// Searches for the best layouts of a config on a number of devices of a machine: sizes of the axes,
+// chunks, schedule, micro-batch, ZeRO stage, sequence parallelism, recomputation and the split of
+// layers.
 //
-// Of all combinations those are found that no other beats in both time and memory (the Pareto
-// front), both as simulated and planned (step_simulation.h). Each is first bounded from below
-// (layout_bounds.h); in the order of their bounds on time they are simulated, but for those whose
-// bounds something found before is better than already: they can't be on the front.
+// The result is the Pareto front: the combinations that no other beats in both time and memory, as
+// simulated and planned (step_simulation.h). Each combination first gets lower bounds
+// (layout_bounds.h). The search then simulates combinations in the order of their bounds on time.
+// It skips a combination if a result already beats its bounds, since that combination can't be on
+// the front.
+//
+// Needs no other rank and no device. The search starts its own threads and calls `progress` on the
+// caller's.
 #pragma once
 
 #include <cstdint>
@@ -26,51 +31,52 @@ struct LayoutRequest {
   std::string written;  // LoadedConfig::written
   LoadOptions load;
   Machine machine;
-  std::int64_t global_batch_size = 0;  // of the config as it stands
-  std::string assume;                  // habits (Habits::assume), "" for the config's own
-  // Of layout_keys(), those that stay as `written` has them.
+  std::int64_t global_batch_size = 0;  // of the config as it is
+  std::string assume;                  // habits (Habits::assume); "": the config's own
+  // The keys of layout_keys() that keep their values in `written`.
   std::vector<std::string> held = {};
-  std::int64_t memory = 0;          // bytes a rank; 0: the machine's
-  std::vector<std::int64_t> ranks;  // world sizes to look at
-  bool fastest = false;             // only the fastest is asked for, not the front
-  std::size_t wanted = 10;          // lines that are printed of each size
-  std::int64_t threads = 1;         // that simulate; what is found is the same with any number
-  std::function<void(const SearchProgress&)> progress = {};  // now and then; may be empty
+  std::int64_t memory = 0;          // bytes per rank; 0: the machine's
+  std::vector<std::int64_t> ranks;  // world sizes to search
+  bool fastest = false;             // search for the fastest layout only, not for the front
+  std::size_t wanted = 10;          // layouts that are printed for each world size
+  std::int64_t threads = 1;         // for simulations; the result doesn't depend on it
+  std::function<void(const SearchProgress&)> progress = {};  // called now and then; may be empty
 };
 
 struct FoundLayout {
   std::vector<std::string> set;  // overrides of the config
-  std::string written;           // the config with them, ready for `train`
+  std::string written;           // the config with the overrides, ready for `train`
   Config config;
-  double seconds = 0;           // of a step, simulated
-  double least_seconds = 0;     // by its bound
-  std::int64_t peak_bytes = 0;  // of the largest rank, planned
+  double seconds = 0;           // simulated time of a step
+  double least_seconds = 0;     // lower bound of the time
+  std::int64_t peak_bytes = 0;  // planned peak of the largest rank
   double mfu = 0, bubble_ratio = 0;
-  // What it loses, as parts of the step: computing again, the bubble, communication that is waited
-  // for, other kernels than products; what is left are products.
+  // The step's losses, as fractions of its time: recomputation, the bubble, exposed communication,
+  // and kernels other than products. The remainder are products.
   double recomputed = 0, waiting = 0, communication = 0, kernels = 0;
-  bool on_front = false;  // nothing here is better in time, memory and devices at once
-  // Others of the front that are hardly slower and take hardly less, slower ones last.
+  bool on_front = false;  // no plan of the result is better in time, memory and devices at once
+  // Other layouts of the front that are hardly slower and take hardly less memory, fastest first.
   std::vector<FoundLayout> near = {};
 };
 
 struct LayoutSearch {
-  // By ranks, then the fastest first: the front of each number of ranks, near ones folded; where
-  // the fastest is asked for, all that fit of those that had to be simulated.
+  // Sorted by number of ranks, then by time: the front of each number of ranks, with near layouts
+  // folded. If `fastest` is set, all simulated layouts that fit.
   std::vector<FoundLayout> plans;
-  std::map<std::string, std::int64_t> pruned;  // reason, how many
+  std::map<std::string, std::int64_t> pruned;  // count by reason
   std::vector<std::int64_t> nothing_on;        // world sizes on which nothing fits
   std::int64_t considered = 0, simulated = 0;
 };
 
-// Of layout_keys() those that it gives (LayoutRequest::held), but for words.
+// Returns the keys of layout_keys() that the config gives (for LayoutRequest::held), except a
+// micro-batch size of "auto".
 std::vector<std::string> given_keys(const LoadedConfig&);
-// RequestError where a config whose parallel is "auto" doesn't give its global batch, or gives a
-// schedule's file, which is for one layout.
+// Throws RequestError where a config whose parallel is "auto" gives no global batch, or gives a
+// schedule file, which fits one layout only.
 void need_batch(const LoadedConfig&);
 
-// RequestError where nothing fits: what the thriftiest layout takes, and on how many ranks one
-// would fit.
+// Throws RequestError where no layout fits. The error has the least memory that any layout takes,
+// and the number of ranks on which one would fit.
 LayoutSearch search_layouts(const LayoutRequest&);
 
 nlohmann::ordered_json layouts_json(const LayoutSearch&, const LayoutRequest&);

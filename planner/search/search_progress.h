@@ -1,4 +1,4 @@
-// How far a search of layouts is (layout_search.h).
+// The progress of a search of layouts (layout_search.h).
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ namespace trident {
 
 struct SearchProgress {
   std::int64_t ranks = 0;
-  std::int64_t looked_at = 0, layouts = 0;  // of that many ranks
-  std::int64_t simulated = 0;               // in all
-  double best_seconds = 0;                  // 0: none fits yet
+  std::int64_t evaluated = 0, layouts = 0;  // for that many ranks
+  std::int64_t simulated = 0;               // in total
+  double best_seconds = 0;                  // 0: no layout fits yet
 };
 
 }  // namespace trident

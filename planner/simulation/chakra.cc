@@ -22,7 +22,7 @@
 namespace trident {
 namespace {
 
-// A protobuf message, field by field.
+// Encodes a protobuf message, field by field.
 class Proto {
  public:
   void varint(int field, std::uint64_t value) {
@@ -44,7 +44,7 @@ class Proto {
   std::string bytes_;
 };
 
-// Fields of the schema.
+// Field numbers of the schema.
 namespace chakra_field {
 constexpr int metadata_version = 1;
 constexpr int id = 1, name = 2, type = 3, data_deps = 5, duration_micros = 7, attr = 10;
@@ -76,7 +76,7 @@ std::uint64_t comm_type(Operation operation) {
   }
 }
 
-// A node but for its number, what it depends on and which rank's it is.
+// A node without its number, its dependencies and its rank.
 struct StepNode {
   ChakraType type = ChakraType::compute;
   std::string name;
@@ -84,12 +84,12 @@ struct StepNode {
   std::int64_t bytes = 0;
   Operation operation = Operation::all_reduce;
   std::string traffic;
-  bool beside = false;
+  bool overlapped = false;
 };
 
-// What the ranks at a place of the pipeline do.
+// The nodes of the ranks at a place of the pipeline.
 struct PlaceNodes {
-  std::vector<StepNode> before, after;  // the first action and the last one
+  std::vector<StepNode> before, after;  // before the first action and after the last one
   std::vector<const std::vector<StepNode>*> actions;
   std::map<LikeAction, std::vector<StepNode>> known;
 };
@@ -139,7 +139,7 @@ class ChakraExport {
         throw Error(fmt::format("chakra: chunk {} has no traced {}", one.chunk, letter(one.kind)));
       }
     }
-    // Addresses within `known` stay where they are when the map is moved.
+    // Addresses within `known` stay valid when the map is moved.
     return result;
   }
 
@@ -161,7 +161,7 @@ class ChakraExport {
                    .operation = operation,
                    .traffic = std::string(
                        traffic_of(trace.groups()[static_cast<std::size_t>(one.group)].name)),
-                   .beside = one.beside};
+                   .overlapped = one.asynchronous};
     piece.type = operation == Operation::message ? ChakraType::send : ChakraType::collective;
     pieces.push_back(std::move(piece));
   }
@@ -174,19 +174,20 @@ class ChakraExport {
     return all;
   }
 
-  // One rank's file.
+  // The file of one rank.
   struct Writer {
     std::string bytes = {};
     std::uint64_t next = 1;
-    std::vector<std::uint64_t> stream = {};  // what comes next on the stream depends on
-    std::vector<std::uint64_t> beside = {};
-    std::map<std::string, std::string> groups = {};  // names by traffic
+    std::vector<std::uint64_t> stream = {};  // dependencies of the next node on the stream
+    std::vector<std::uint64_t> overlapped = {};
+    std::map<std::string, std::string> groups = {};  // group names by traffic
   };
 
   const std::string& group_name(Writer& writer, const std::string& traffic, int rank) {
     std::string& name = writer.groups[traffic];
     if (name.empty()) {
-      const auto next = static_cast<int>(groups_.size()) + 1;  // ASTRA-sim's are above 0
+      // ASTRA-sim's group numbers begin at 1
+      const auto next = static_cast<int>(groups_.size()) + 1;
       name = std::to_string(groups_.try_emplace(members_of(traffic, rank), next).first->second);
     }
     return name;
@@ -227,7 +228,7 @@ class ChakraExport {
     return proto;
   }
 
-  // `message`: to or from whom, and its tag.
+  // `message` is the peer and the tag.
   void add(Writer& writer, const StepNode& piece, int rank, std::pair<int, int> message) {
     std::vector<Proto> attributes{attribute("is_cpu_op", chakra_field::bool_val, 0)};
     const auto bytes = static_cast<std::uint64_t>(piece.bytes);
@@ -254,21 +255,23 @@ class ChakraExport {
     node(writer, piece, attributes);
     const std::uint64_t number = writer.next++;
     ++files_.nodes;
-    if (piece.type == ChakraType::send) return;  // nobody waits for it
-    if (piece.beside) {
-      writer.beside.push_back(number);
+    if (piece.type == ChakraType::send) return;  // no node waits for a send
+    if (piece.overlapped) {
+      writer.overlapped.push_back(number);
     } else {
       writer.stream = {number};
     }
   }
 
-  // Of the message that an action of `stage` sends; the next stage forward, or the one before.
+  // Returns the tag of the message that an action of `stage` sends, to the next stage in a forward
+  // and to the previous one in a backward.
   int tag_of(Kind kind, int stage, int microbatch) const {
     const int place = microbatch * schedule_.total_stages() + stage;
     return 2 * place + (kind == Kind::forward ? 0 : 1);
   }
 
-  // What another stage sends for this action; nothing where that is this rank's own.
+  // Adds the message that the action receives from another stage; none if that stage is on this
+  // rank.
   void receive(Writer& writer, const Action& action, int rank, const std::vector<int>& pipeline) {
     if (action.kind == Kind::backward_weight) return;
     const bool forward = action.kind == Kind::forward;
@@ -277,7 +280,7 @@ class ChakraExport {
     const int place = schedule_.rank_of_stage(from);
     const int sender = pipeline[static_cast<std::size_t>(place)];
     if (sender == rank) return;
-    // Its own action tells how much.
+    // The sender's action has the size of the message.
     const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
     const auto sent = std::find_if(list.begin(), list.end(), [&](const Action& one) {
       return one.stage == from && one.microbatch == action.microbatch &&
@@ -317,7 +320,7 @@ class ChakraExport {
         add(writer, piece, rank, message);
       }
     }
-    writer.stream.insert(writer.stream.end(), writer.beside.begin(), writer.beside.end());
+    writer.stream.insert(writer.stream.end(), writer.overlapped.begin(), writer.overlapped.end());
     for (const StepNode& piece : place.after) add(writer, piece, rank, {});
     write_file(fmt::format("{}.{}.et", prefix_, rank), writer.bytes);
     ++files_.ranks;

@@ -1,5 +1,5 @@
-// A step is traced with few micro-batches; actions of the whole schedule are like those that were
-// traced.
+// Matches the actions of the whole schedule with the actions of a trace, which has fewer
+// micro-batches.
 #pragma once
 
 #include <map>
@@ -10,7 +10,8 @@
 
 namespace trident {
 
-// Which chunk, what, and whether it is the first or the last of its kind there.
+// The properties by which actions match: the chunk, the kind, and whether the action is the first
+// or the last of its kind in the chunk.
 struct LikeAction {
   int chunk = 0;
   Kind kind = Kind::forward;
@@ -18,11 +19,12 @@ struct LikeAction {
   auto operator<=>(const LikeAction&) const = default;
 };
 
-// Of each action of a list of a rank that holds these stages.
+// Returns the properties of each action of a list, for a rank that holds these stages.
 std::vector<LikeAction> like_actions(const std::vector<Action>& list, const std::vector<int>& held);
 
-// What is known of actions like `one`, or nearly like it: longer lists have some in the middle
-// where the traced one had none, or the other way round. Null: nothing.
+// Returns the value for actions like `one`, or nearly like it: a longer list has actions in the
+// middle where the traced one has none, or the reverse. Returns null if `known` has none of that
+// chunk and kind.
 template <class T>
 const T* find_like(const std::map<LikeAction, T>& known, LikeAction one) {
   auto found = known.find(one);

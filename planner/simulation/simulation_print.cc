@@ -1,4 +1,4 @@
-// A simulated step for people and programs.
+// Prints a simulated step for people and programs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a run of so many tokens, with failures.
+// A run of a number of tokens, with failures.
 struct WholeRun {
-  double goodput = 1;        // part of the time that stands
-  double save_interval = 0;  // seconds, the best; 0: no failures
+  double goodput = 1;        // fraction of the time spent on training that no failure undoes
+  double save_interval = 0;  // best interval in seconds; 0: no failures
   double days = 0, device_hours = 0;
 };
 
@@ -122,7 +122,7 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
       static_cast<double>(step.peak_bytes) > machine.device.memory ? ": IT DOES NOT FIT" : "");
   if (step.shared_devices > 0) {
     text += fmt::format(
-        "shared   that is a step with a device for every rank (replayed_ms of a run); {} ranks on "
+        "shared   the step above has a device for every rank (replayed_ms of a run); {} ranks on "
         "{} "
         "devices need at least {}\n",
         step.world_size, step.shared_devices, seconds_text(step.shared_seconds));
@@ -137,9 +137,9 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
   }
   text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "pipeline", "products",
                       "kernels", "groups", "messages", "exposed", "waiting");
-  // Neighbours that are alike are one line.
+  // Neighbours with equal values share a line.
   const auto line = [&](const RankSeconds& rank) {
-    // A residue of a sum beside the step is none of it.
+    // A rounding error of a sum is printed as 0.
     const auto shown = [&](double seconds) {
       return seconds_text(std::abs(seconds) < 1e-9 * step.seconds ? 0 : seconds);
     };
@@ -166,7 +166,7 @@ Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
                                          percent_text(step.bubble_ratio, 2), error_text(machine)),
                     .rows = {},
                     .events = timeline_events(step.schedule, step.simulation, 1e6)};
-  for (const OverlappedSeconds& one : step.beside) {
+  for (const OverlappedSeconds& one : step.overlapped) {
     const bool update = one.group.empty();
     timeline.events.push_back(
         {.rank = one.place,

@@ -12,7 +12,7 @@
 namespace trident {
 namespace {
 
-// Enters operations into costs.
+// Adds the operations of a trace to costs.
 class Pricer {
  public:
   Pricer(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
@@ -25,8 +25,8 @@ class Pricer {
     }
   }
 
-  // Operation `at` of the trace. `cost`: of its action, a backward or not; `after`: of what comes
-  // after the last one.
+  // Adds operation `at` of the trace. `cost` is the cost of its action, which may be a backward;
+  // `after` is the cost of the work after the last action.
   void add(std::size_t at, ActionCost& cost, ActionCost& after, bool backward = false) {
     const TracedOperation& one = operations_[at];
     if (one.action != action_) action_ = one.action, hidden_.clear();
@@ -39,7 +39,7 @@ class Pricer {
       cost.sent_on += bytes;
       return;
     }
-    // A gather's tensor is a member's own part.
+    // The tensor of a gather is the member's own part.
     const bool part = operation == Operation::all_gather || operation == Operation::gather;
     const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
     const bool within = is_within_layers(traffic);
@@ -47,10 +47,11 @@ class Pricer {
     const double seconds =
         collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
     if (habits_.gathers_again && recomputes() && part && !within && backward) {
-      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
+      cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
     }
-    if (!one.beside || (within && !habits_.tensor_sums_overlap_products)) {
-      if (!within) cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds, true});
+    if (!one.asynchronous || (within && !habits_.tensor_sums_overlap_products)) {
+      if (!within)
+        cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds, true});
       cost.seconds.groups[traffic] += seconds + (within ? wait_for_the_last() : 0);
       if (habits_.tensor_sums_overlap_weight_gradients && within && hides(at)) {
         hidden_.emplace_back(traffic, seconds);
@@ -58,18 +59,18 @@ class Pricer {
     } else if (!within && !habits_.gradients_overlap_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
-      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
+      cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
       cost.seconds.groups[traffic] += seconds * machine_.device.taken_by_collectives;
     }
   }
 
  private:
-  // What members of a group that meets within layers wait for the last one.
+  // Returns how long the members of a group wait for the slowest one at a collective within layers.
   double wait_for_the_last() { return machine_.device.skew * std::exchange(since_met_, 0.0); }
 
   bool recomputes() const { return config_.activation_checkpointing.granularity == "full"; }
 
-  // With a node's link as wide for this group as one device's part of it.
+  // Returns the machine with a node's link reduced to one device's share of it.
   Machine narrow_of(const GroupShape& shape) const {
     Machine machine = machine_;
     machine.across.bandwidth /=
@@ -77,8 +78,9 @@ class Pricer {
     return machine;
   }
 
-  // Whether it may go beside products of weight gradients: the sum of an input gradient, which
-  // follows its product, or the gather of an input for such a product.
+  // Whether the collective can run concurrently with products of weight gradients: the sum of an
+  // input gradient, which follows its product, or the gather of an input for a product of weight
+  // gradients.
   bool hides(std::size_t at) const {
     const auto in_action = [&](std::size_t other) {
       return other < operations_.size() && operations_[other].action == action_ &&
@@ -96,7 +98,7 @@ class Pricer {
     const bool attention = one.flops > 0 && one.name != "gemm";
     if (attention && !habits_.fused_attention) return add_scores(one, seconds);
     TracedOperation alone = one;
-    if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_apart, seconds);
+    if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_if_unfused, seconds);
     if (!habits_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
     const double taken = kernel_seconds(machine_, alone);
     since_met_ += taken;
@@ -104,7 +106,7 @@ class Pricer {
     if (one.transpose_a) hide(taken, seconds);
   }
 
-  // A product of weight gradients hides collectives that were waited for.
+  // Hides collectives that were waited for behind a product of weight gradients.
   void hide(double taken, Seconds& seconds) {
     while (taken > 0 && !hidden_.empty()) {
       auto& [traffic, left] = hidden_.back();
@@ -115,20 +117,21 @@ class Pricer {
     }
   }
 
-  // Does `bytes` of what `one` did in the same pass.
+  // Moves `bytes` of the fused operation `one` to a kernel of their own.
   void own_kernel(TracedOperation& one, std::int64_t bytes, Seconds& seconds) const {
     if (bytes == 0) return;
     seconds.kernels += memory_seconds(machine_, static_cast<double>(bytes));
-    // A product then has no more bytes than its operands and its result.
+    // A product then moves only its operands and its result.
     if (one.flops > 0) one.bytes_read = one.bytes_written = 0;
   }
 
-  // Attention whose scores lie in memory: products for each head, and what lies between them, all
-  // s × s of them (Megatron-LM before fused attention).
+  // Prices attention with its scores in memory: products for each head, and the kernels between
+  // them over all s × s scores (Megatron-LM before fused attention).
   void add_scores(const TracedOperation& one, Seconds& seconds) const {
     const std::int64_t s = config_.data.sequence_length, d = config_.head_dim();
     const bool backward = one.name == "attention_backward";
-    // It writes rows of this rank's heads, or of their queries, keys and values.
+    // The trace has the rows of this rank's heads, in a backward those of their queries, keys and
+    // values.
     const std::int64_t a = config_.model.num_attention_heads, g = config_.model.num_query_groups;
     const std::int64_t batch = one.shape.dim(0) / s, written = one.shape.dim(1) / d;
     const std::int64_t heads = backward ? written * a / (a + 2 * g) : written;
@@ -139,11 +142,12 @@ class Pricer {
       seconds.products += product_seconds(machine_, one.dtype, s, s, d, batch * heads) +
                           product_seconds(machine_, one.dtype, s, d, s, batch * heads);
     }
-    // Softmax reads and writes them, backward reads two; so does dropout, with a mask of a byte.
+    // Softmax reads and writes the scores; its backward reads two tensors. Dropout does the same,
+    // with a mask of one byte per score.
     seconds.kernels += memory_seconds(machine_, (backward ? 3 : 2) * width * scores);
     if (dropout) seconds.kernels += memory_seconds(machine_, (2 * width + 1) * scores);
-    // Products by head need their results in other places: that of the values, and backward, the
-    // gradients of all three.
+    // Products by head need their results in another layout: that of the values and, in a backward,
+    // the gradients of all three inputs.
     const double rows = static_cast<double>(batch * heads) * static_cast<double>(s * d) * width;
     seconds.kernels += (backward ? 2 : 1) * memory_seconds(machine_, 2 * rows);
     if (backward) {
@@ -158,8 +162,8 @@ class Pricer {
   const std::vector<TracedOperation>& operations_;
   std::vector<std::pair<std::string, GroupShape>> groups_;
   int action_ = -1;
-  double since_met_ = 0;  // in kernels
-  // Waited for in this action so far, and could go beside a product that comes.
+  double since_met_ = 0;  // seconds of kernels since the last collective within layers
+  // The collectives of this action that were waited for and that a later product can hide.
   std::vector<std::pair<std::string, double>> hidden_;
 };
 
@@ -196,9 +200,10 @@ void Habits::assume(const std::string& text) {
       {"kernels=apart", &Habits::fused_kernels, false},
       {"accumulation=fused", &Habits::fused_accumulation, true},
       {"accumulation=apart", &Habits::fused_accumulation, false}};
-  // Both write scores to memory and wait for messages, of which each rank sends a part; GELU, bias
-  // gradients, residuals and the loss are kernels of their own. The later one adds weight gradients
-  // in the product, beside which sums of input gradients run.
+  // Both Megatron programs write scores to memory and wait for messages, of which each rank sends a
+  // part. GELU, bias gradients, residuals and the loss are separate kernels. The later program
+  // accumulates weight gradients in the product and runs sums of input gradients concurrently with
+  // it.
   static const std::map<std::string, std::string> programs{
       {"megatron_2021",
        "gradients=after,tensor_sums=apart,transfers=apart,messages=cut,attention=in_memory,"
@@ -265,8 +270,8 @@ GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffi
   const auto size = std::ssize(members);
   std::int64_t most = most_on_a_node(members, devices_per_node);
   const auto group = group_of_traffic(traffic);
-  // Groups whose ranks don't divide a node lie across two here and there: all wait for these. They
-  // come again after so many ranks.
+  // If a group's ranks don't divide a node evenly, some groups lie on two nodes, and all others
+  // wait for these. The pattern repeats after `period` ranks.
   const std::int64_t span = size > 1 ? size * (members[1] - members[0]) : 1;
   if (group && most > 1 && devices_per_node % span != 0 && span % devices_per_node != 0) {
     const std::int64_t period = std::min<std::int64_t>(span * devices_per_node, mesh.world_size());
@@ -282,7 +287,7 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
                      int rank) {
   Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
   const std::vector<LikeAction> which = like_actions(step.actions, held);
-  // Of those alike the one that was traced first stands for all.
+  // Of matching actions, the first traced one stands for all.
   std::vector<ActionCost*> of_action;
   for (const LikeAction& one : which) {
     const auto [at, added] = costs_.try_emplace(one);

@@ -1,5 +1,5 @@
-// What a traced step costs on a machine: seconds of each action of the schedule, by what takes
-// them.
+// Prices a traced step on a machine: the seconds of each action of the schedule, by category. The
+// machine need not be available.
 #pragma once
 
 #include <map>
@@ -17,56 +17,59 @@
 
 namespace trident {
 
-// What a program does in its own way. By default it is this one, with the config's overlaps.
+// How a program runs a step. The defaults are those of this program; of() takes the overlaps from
+// the config.
 struct Habits {
-  // Gradients are summed beside backward, or after it.
+  // Gradients are reduced concurrently with backward, or after it.
   bool gradients_overlap_backward = true;
-  // Sums over the tensor group run beside products, where the trace has them so, or never.
+  // All-reduces of the tensor group run concurrently with products, where the trace has them so, or
+  // never.
   bool tensor_sums_overlap_products = true;
-  // Those of input gradients run beside the products of weight gradients, of the same action.
+  // All-reduces of input gradients run concurrently with the products of weight gradients of the
+  // same action.
   bool tensor_sums_overlap_weight_gradients = false;
-  // Transfers between stages run beside compute, or both ranks wait for them.
+  // Transfers between stages run concurrently with compute, or both ranks wait for them.
   bool transfers_overlap_compute = true;
-  // Ranks that hold the same rows (tensor parallelism without sequence parallelism) send a part of
-  // them each to the next stage, which gathers them (Narayanan 2021, section 4.1), or each sends
-  // all.
+  // Ranks that hold the same rows (tensor parallelism without sequence parallelism) each send a
+  // part of them to the next stage, which gathers them (Narayanan 2021, section 4.1), or each rank
+  // sends all rows.
   bool transfers_cut = false;
-  // Collectives of copies of the model leave and enter a node by one device's part of its link, as
-  // a ring does whose library knows of no other adapter.
+  // Collectives between copies of the model enter and leave a node through one device's share of
+  // its link, like the ring of a library that knows no other adapter.
   bool one_adapter = false;
-  // Weights that are gathered for a layer's recomputed forward are given back after it and gathered
-  // again for its backward, beside compute (DeepSpeed, where a layer has more parameters than
+  // After a layer's recomputed forward, its gathered weights are freed; they are gathered again for
+  // its backward, concurrently with compute (DeepSpeed, where a layer has more parameters than
   // stage3_max_reuse_distance).
   bool gathers_again = false;
-  // Attention keeps its scores on the chip, or writes and reads them.
+  // Attention keeps its scores on the chip, or writes them to memory and reads them.
   bool fused_attention = true;
-  // GELU, bias and residual gradients and the loss go with their products and norms in one pass, or
-  // have kernels of their own.
+  // GELU, bias and residual gradients and the loss share a pass with their products and norms, or
+  // have their own kernels.
   bool fused_kernels = true;
-  // Products of weight gradients add to the sum, or a kernel does after them.
+  // Products of weight gradients add to the gradient sum, or a separate kernel adds them.
   bool fused_accumulation = true;
 
   static Habits of(const Config&);
-  // Changes what `text` names, as "gradients=after,transfers=apart", or the habits of a known
-  // program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022), deepspeed_2021 (the
-  // ZeRO-3 of Narayanan 2021). RequestError, with
-  // all choices, on anything else.
+  // Changes the habits that `text` names, such as "gradients=after,transfers=apart", or takes the
+  // habits of a known program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022),
+  // deepspeed_2021 (the ZeRO-3 of Narayanan 2021). Throws RequestError, with all choices, on
+  // anything else.
   void assume(const std::string& text);
 };
 
 // Seconds of one device.
 struct Seconds {
-  double products = 0, kernels = 0;           // kernels: all but products
-  std::map<std::string, double> groups = {};  // that the device waits for
+  double products = 0, kernels = 0;           // kernels: all kernels except products
+  std::map<std::string, double> groups = {};  // communication that the device waits for
   double compute() const { return products + kernels; }
   double total() const;
   void add(const Seconds& other, double times = 1);
 };
 
-// A collective that runs beside compute: when it may begin, counted from its action's. One that is
-// waited for is among them where others of its group have to wait for it, too; its time is the
-// action's.
-struct Beside {
+// A collective that runs concurrently with compute. `offset` is its earliest start, relative to its
+// action's. A collective that the action waits for is listed, too, if it delays later ones; its
+// time is then in the action's.
+struct OverlappedCollective {
   std::string group;
   Operation operation = Operation::all_reduce;
   double offset = 0, seconds = 0;
@@ -75,22 +78,22 @@ struct Beside {
 
 struct ActionCost {
   Seconds seconds;
-  std::vector<Beside> beside;
+  std::vector<OverlappedCollective> overlapped;
   double sent_on = 0;  // bytes of its message to the next rank
 };
 
-// Of the ranks at one place of the pipeline, and others with the same layers.
+// The costs of the ranks at one place of the pipeline, and of other ranks with the same layers.
 class RankCosts {
  public:
-  // `held`: the stages of the traced rank. RequestError where the machine has no rate for what is
-  // computed.
+  // `held` are the stages of the traced rank. Throws RequestError where the machine has no rate for
+  // the step's type.
   RankCosts(const Config&, const Machine&, const Mesh&, StageEnds, const Habits&, const TracedStep&,
             const std::vector<int>& held, int rank);
 
-  // Of each action of a list of a rank that holds these stages.
+  // Returns the cost of each action of a list, for a rank that holds these stages.
   std::vector<const ActionCost*> of(const std::vector<Action>& list,
                                     const std::vector<int>& held) const;
-  // Before the first action and after the last: weights, the check, the update.
+  // Returns the cost before the first action and after the last: weights, the check, the update.
   const ActionCost& around() const { return around_; }
 
  private:
@@ -98,7 +101,7 @@ class RankCosts {
   ActionCost around_;
 };
 
-// Where the members of a rank's group with this traffic are.
+// Returns how the members of a rank's group with this traffic are spread over nodes.
 GroupShape group_shape(const Mesh&, StageEnds, std::string_view traffic, int rank,
                        std::int64_t devices_per_node);
 

@@ -90,7 +90,7 @@ class StepSimulator {
     }
   }
 
-  // Whether any rank at a place is on the node whose link is slow: groups that it is in wait for
+  // Whether any rank at a place is on the node with the slow link. All groups of that rank wait for
   // it.
   bool has_slow_link(int place) const {
     if (what_if_.slow_link <= 1) return false;
@@ -100,7 +100,7 @@ class StepSimulator {
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == slow; });
   }
 
-  // As the devices at a place have it.
+  // Returns the machine as the devices at a place see it.
   Machine machine_at(int place) const {
     Machine machine = machine_;
     if (what_if_.straggler > 1 && place == what_if_.straggler_place) {
@@ -115,8 +115,8 @@ class StepSimulator {
     return machine;
   }
 
-  // The traced rank that this place is like: as many layers in each chunk, the same ends of the
-  // model, its groups as wide over nodes.
+  // Returns the index of the traced rank that matches this place: equal numbers of layers in each
+  // chunk, the same ends of the model, groups that are spread over nodes alike.
   std::size_t costs_of_place(int place, int rank) {
     const auto& held = schedule_.placement[static_cast<std::size_t>(place)];
     std::vector<std::int64_t> key;
@@ -141,7 +141,7 @@ class StepSimulator {
     return at->second;
   }
 
-  // As papers count, of one device, with what is computed again.
+  // Returns the FLOPs of one device as papers count them, with recomputation.
   double flops_per_micro_batch(const TracedStep& step) const {
     double flops = 0;
     for (const TracedOperation& one : step.trace.operations()) flops += one.model_flops;
@@ -159,7 +159,7 @@ class StepSimulator {
     return rank / machine_.devices_per_node == other / machine_.devices_per_node;
   }
 
-  // What an action's message takes, to the rank of the next stage.
+  // Returns the seconds of an action's message to the rank of the next stage.
   double message_of(int place, std::size_t position) const {
     const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
     const double bytes = lists_[static_cast<std::size_t>(place)][position]->sent_on;
@@ -211,7 +211,7 @@ class StepSimulator {
     return times;
   }
 
-  // From one iteration to the next, of a rank whose actions begin and end as said.
+  // Returns the time from one iteration of a rank to the next.
   double iteration(const SimulatedStep& step, int place) const {
     const auto& timed = step.simulation.actions[static_cast<std::size_t>(place)];
     if (schedule_.asynchronous()) return steady_;
@@ -219,7 +219,7 @@ class StepSimulator {
     return timed.empty() ? 0 : timed.back().end - timed.front().start;
   }
 
-  // A run that never flushes goes at the pace of its busiest rank.
+  // A run without flushes goes at the pace of its busiest rank. Returns that rank's compute time.
   double busiest(const SimulatedStep& step) const {
     double most = 0;
     for (const auto& timed : step.simulation.actions) {
@@ -230,14 +230,15 @@ class StepSimulator {
     return most;
   }
 
-  // A collective of an action that began then, after those before it; `stream`: when these end.
-  static void add_overlapped(SimulatedStep& step, int place, const Beside& one, double begun,
-                             double& stream, std::map<std::string, double>& groups) {
+  // Adds a collective of an action that began at `begun`. It starts after earlier collectives,
+  // which end at `stream`.
+  static void add_overlapped(SimulatedStep& step, int place, const OverlappedCollective& one,
+                             double begun, double& stream, std::map<std::string, double>& groups) {
     const double start = std::max(stream, begun + one.offset);
     stream = start + one.seconds;
-    if (one.waited) return;  // in its action
+    if (one.waited) return;  // already in its action's time
     groups[one.group] += one.seconds;
-    step.beside.push_back({place, one.group, one.operation, start, one.seconds});
+    step.overlapped.push_back({place, one.group, one.operation, start, one.seconds});
   }
 
   void add_ranks(SimulatedStep& step) {
@@ -249,19 +250,20 @@ class StepSimulator {
       const auto& timed = step.simulation.actions[at];
       RankSeconds rank;
       std::map<std::string, double> groups;
-      // Collectives beside compute follow each other.
+      // Collectives that overlap compute run one after the other.
       double stream = 0;
       for (std::size_t i = 0; i < timed.size(); ++i) {
         const ActionCost& cost = *lists_[at][i];
         rank.busy.add(cost.seconds);
         if (!habits_.transfers_overlap_compute) rank.messages += message_of(place, i);
-        for (const Beside& one : cost.beside) {
+        for (const OverlappedCollective& one : cost.overlapped) {
           add_overlapped(step, place, one, timed[i].start, stream, groups);
         }
         if (const double message = message_of(place, i); message > 0) {
           groups["pipeline"] += message;
           if (habits_.transfers_overlap_compute) {
-            step.beside.push_back({place, "pipeline", Operation::message, timed[i].end, message});
+            step.overlapped.push_back(
+                {place, "pipeline", Operation::message, timed[i].end, message});
           }
         }
       }
@@ -271,20 +273,22 @@ class StepSimulator {
       const double whole = schedule_.asynchronous() ? steady_
                            : overlaps_              ? bubble.longest_span
                                                     : bubble.makespan;
-      // What rounding leaves is no waiting.
+      // A rounding error is no waiting time.
       rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
       if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
-      // Sums of gradients end before the update, which gathers of new weights come after.
-      // `before`: what the rank does itself until it waits for the last sum.
-      const auto gathers = [](const Beside& one) { return one.operation == Operation::all_gather; };
+      // The gradient sums end before the update; the gathers of new weights come after it. `before`
+      // is the rank's own work until it waits for the last sum.
+      const auto gathers = [](const OverlappedCollective& one) {
+        return one.operation == Operation::all_gather;
+      };
       double summed = std::max(end, stream), before = 0;
-      for (const Beside& one : last.beside) {
+      for (const OverlappedCollective& one : last.overlapped) {
         if (gathers(one)) continue;
         add_overlapped(step, place, one, end, stream, groups);
         if (!one.waited) summed = std::max(summed, stream), before = one.offset;
       }
       const double late = std::max(0.0, summed - end - before);
-      for (const Beside& one : last.beside) {
+      for (const OverlappedCollective& one : last.overlapped) {
         if (gathers(one)) add_overlapped(step, place, one, end + late, stream, groups);
       }
       rank.exposed = late + std::max(0.0, stream - end - late - last.seconds.total());
@@ -292,10 +296,11 @@ class StepSimulator {
       for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
       double at_end = end + late;
       for (const auto& [group, seconds] : last.seconds.groups) {
-        step.beside.push_back({place, group, Operation::all_reduce, at_end, seconds});
+        step.overlapped.push_back({place, group, Operation::all_reduce, at_end, seconds});
         at_end += seconds;
       }
-      step.beside.push_back({.place = place, .start = at_end, .seconds = last.seconds.compute()});
+      step.overlapped.push_back(
+          {.place = place, .start = at_end, .seconds = last.seconds.compute()});
       const double own = iteration(step, place) + rank.exposed;
       if (own + last.seconds.total() > compute_end + around) {
         compute_end = own, around = last.seconds.total();
@@ -330,15 +335,15 @@ class StepSimulator {
   Mesh mesh_;
   Schedule schedule_;
   RankPlanner planner_;
-  GroupShape within_layers_;  // of the ranks that cut a layer
-  std::vector<int> rank_of_;  // place of each stage
-  bool overlaps_ = false;     // with the next iteration
-  double steady_ = 0;         // an iteration of an asynchronous schedule
+  GroupShape within_layers_;  // the tensor group
+  std::vector<int> rank_of_;  // place in the pipeline of each stage
+  bool overlaps_ = false;     // whether iterations overlap
+  double steady_ = 0;         // iteration time of an asynchronous schedule
   std::vector<int> pipeline_ = mesh_.pipeline(0);
   std::map<std::vector<std::int64_t>, std::size_t> known_;
   std::vector<RankCosts> traced_;
-  std::vector<double> flops_;       // of each traced rank, a micro-batch
-  std::vector<std::size_t> costs_;  // by place, in traced_
+  std::vector<double> flops_;       // of each traced rank, per micro-batch
+  std::vector<std::size_t> costs_;  // index in traced_ by place
   std::vector<std::vector<const ActionCost*>> lists_;
 };
 

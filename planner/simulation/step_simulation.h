@@ -1,5 +1,7 @@
-// A training step on a machine that isn't at hand: its traced operations (planner/plan), priced
-// (step_costs.h), in the order and with the waiting that the schedule gives them. A prediction.
+// Predicts a training step on a machine that need not be available. It traces the step's operations
+// (planner/plan), prices them (step_costs.h), and replays them with the order and the dependencies
+// of the schedule. Needs no other rank and no device; calls are independent of each other, so
+// several threads may make them.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +19,16 @@
 
 namespace trident {
 
-// Where a pipeline rank's step goes, seconds.
+// The seconds of a pipeline rank's step.
 struct RankSeconds {
-  Seconds busy;         // what it computes, and the collectives that it waits for
-  double exposed = 0;   // collectives beside compute that end after it
-  double waiting = 0;   // for other ranks of the pipeline, and messages
-  double messages = 0;  // its own, where compute waits for them
+  Seconds busy;         // compute, and the collectives that it waits for
+  double exposed = 0;   // collectives concurrent with compute that end after it
+  double waiting = 0;   // waiting for other ranks of the pipeline, and for messages
+  double messages = 0;  // its own messages, if compute waits for them
 };
 
-// What runs beside a place's actions and after them: collectives that aren't waited for, messages,
-// and without a group the update.
+// An operation that runs concurrently with a place's actions, or after them: a collective that
+// isn't waited for, a message or, with an empty group, the update.
 struct OverlappedSeconds {
   int place = 0;
   std::string group = {};
@@ -37,24 +39,23 @@ struct OverlappedSeconds {
 struct SimulatedStep {
   double seconds = 0;
   std::int64_t world_size = 0;
-  double model_flops = 0;       // of the step, without what is computed again
-  double hardware_flops = 0;    // with it
-  double peak_flops = 0;        // of a device, in the type of its products
-  double bubble_ratio = 0;      // of an asynchronous schedule in its steady state
-  std::int64_t peak_bytes = 0;  // of the largest rank, by the plan
-  std::map<std::string, double>
-      communication;                 // seconds that the longest rank's groups are at work
-  double exposed_communication = 0;  // of them, those that it waits for
-  std::set<std::string> across;      // those whose links are between nodes
-  std::vector<RankSeconds> ranks;    // by place in the pipeline
+  double model_flops = 0;                       // of the step, without recomputation
+  double hardware_flops = 0;                    // with recomputation
+  double peak_flops = 0;                        // of a device, in the type of the products
+  double bubble_ratio = 0;                      // of an asynchronous schedule: in its steady state
+  std::int64_t peak_bytes = 0;                  // of the largest rank, by the plan
+  std::map<std::string, double> communication;  // seconds of the slowest rank's groups
+  double exposed_communication = 0;             // the part of it that the rank waits for
+  std::set<std::string> across;                 // the groups that cross nodes
+  std::vector<RankSeconds> ranks;               // by place in the pipeline
   Schedule schedule;
   Simulation simulation;
-  std::vector<OverlappedSeconds> beside;
+  std::vector<OverlappedSeconds> overlapped;
 
-  std::int64_t tokens = 0;  // of the step
+  std::int64_t tokens = 0;  // in the step
 
-  // Of simulate_crowded(): how many devices there are, and what the ranks compute in all over them,
-  // below which no step that shares them can be. 0: each rank has one.
+  // Set by simulate_crowded(): the number of devices, and a lower bound of the step's time on them,
+  // from the total compute of all ranks. 0: each rank has a device.
   std::int64_t shared_devices = 0;
   double shared_seconds = 0;
 
@@ -63,22 +64,22 @@ struct SimulatedStep {
   double hfu() const;
 };
 
-// RequestError where the machine can't run the config: too few nodes, a type without a rate. What
-// it holds too little memory for is said by peak_bytes.
+// Throws RequestError where the machine can't run the config: too few nodes, a type without a rate.
+// Too little memory is no error: compare peak_bytes.
 SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&,
                             const WhatIf& = {});
 
-// The same without peak_bytes, which is 0.
+// Returns the same without peak_bytes, which is 0.
 SimulatedStep simulate_time(const Config&, const Architecture&, const Machine&, const Habits&,
                             const WhatIf& = {});
-// Whether the ranks of a config outnumber the machine's devices.
+// Whether the config has more ranks than the machine has devices.
 bool is_crowded(const Config&, const Machine&);
-// Of such: a step with a device for every rank and messages that are there at once, as a run that
-// shares its processors tells by StepFigures::replayed_ms.
+// For a crowded machine: simulates a step with a device for every rank and messages that arrive at
+// once. A run that shares its processors reports this time as StepFigures::replayed_ms.
 SimulatedStep simulate_crowded(const Config&, const Architecture&, const Machine&, const Habits&,
                                const WhatIf& = {});
 
-// "text", "json", or the timeline as "svg" or "chrome".
+// Returns the step as "text" or "json", or its timeline as "svg" or "chrome".
 std::string drawn(const SimulatedStep&, const Machine&, const std::string& format,
                   const RunPlan& = {});
 

@@ -1,4 +1,5 @@
-// What may be otherwise than a machine's file says, and what a step's time comes to in the end.
+// Deviations from a machine's file for a simulation (slow devices, slow links), and the plan of a
+// whole run.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +8,27 @@
 namespace trident {
 
 struct WhatIf {
-  // The devices at a place of the pipeline are so many times slower; those beside them wait.
+  // The devices at this place of the pipeline are slower by this factor; all others wait for them.
   double straggler = 1;
   std::int64_t straggler_place = 0;
-  // The link to other nodes of the node at a place of the pipeline is so many times slower.
+  // The link to other nodes is slower by this factor, for the node at this place of the pipeline.
   double slow_link = 1;
   std::int64_t slow_place = 0;
   // Messages between stages arrive at once.
   bool free_messages = false;
 
-  // "FACTOR" or "FACTOR:PLACE". RequestError, with the option's name, on anything else.
+  // Parses "FACTOR" or "FACTOR:PLACE". Throws RequestError, with the option's name, on anything
+  // else.
   static void read(const std::string& option, const std::string& text, double& factor,
                    std::int64_t& place);
 };
 
-// A whole run. 0: not asked for.
+// A whole run. A value of 0 means that it isn't set.
 struct RunPlan {
-  double tokens = 0;              // that are to be trained on
-  double mtbf_hours = 0;          // between failures of the whole job
-  double checkpoint_seconds = 0;  // that training waits for one
-  double restart_seconds = 0;     // from a failure to the next step
+  double tokens = 0;              // training tokens of the run
+  double mtbf_hours = 0;          // hours between failures of the whole job
+  double checkpoint_seconds = 0;  // training time that a checkpoint costs
+  double restart_seconds = 0;     // time from a failure to the next step
 };
 
 }  // namespace trident

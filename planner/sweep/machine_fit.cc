@@ -38,7 +38,7 @@ std::vector<double> predictions(const Machine& machine, const std::vector<FitPoi
   return seconds;
 }
 
-// x of a · x = b, a symmetric and positive, by elimination.
+// Solves a · x = b by elimination; a is symmetric and positive definite.
 Vector solved(std::array<Vector, constants> a, Vector b) {
   for (std::size_t i = 0; i < constants; ++i) {
     for (std::size_t j = i + 1; j < constants; ++j) {
@@ -54,7 +54,8 @@ Vector solved(std::array<Vector, constants> a, Vector b) {
   return b;
 }
 
-// The same, where constants that are as large as a file may have them don't grow.
+// Solves the same, but doesn't increase constants that are at the largest value of a machine's
+// file.
 Vector solved_within(Machine machine, std::array<Vector, constants> a, Vector b) {
   const auto values = constants_of(machine);
   for (std::size_t tries = 0; tries <= constants; ++tries) {
@@ -71,7 +72,7 @@ Vector solved_within(Machine machine, std::array<Vector, constants> a, Vector b)
   return {};
 }
 
-// Logarithms of what constants are now over what they were.
+// Returns the logarithms of the constants' ratios, `to` over `from`.
 Vector moves_between(Machine from, Machine to) {
   Vector moves{};
   const auto before = constants_of(from), after = constants_of(to);
@@ -79,7 +80,7 @@ Vector moves_between(Machine from, Machine to) {
   return moves;
 }
 
-// Ranks from 0 on; of values within `noise` of the first of them the mean.
+// Returns ranks, from 0. Values within `noise` of the first of them get their mean rank.
 std::vector<double> ranks_of(const std::vector<double>& values, double noise) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -155,10 +156,10 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     }
     return sum;
   };
-  // Downwards: a constant that is as large as a file may have it can only fall.
+  // The step is downward, since a constant at its largest value can only fall.
   constexpr double step = -0.02;
-  // What points tell little of stays near where it was: an error of 3% counts as much as a constant
-  // that is half as large again.
+  // Constants that the points hardly determine stay near their start: an error of 3% costs as much
+  // as a constant that is half as large again.
   constexpr double tie = 0.005;
   Vector apart{};
   const auto cost_of = [&](const std::vector<double>& predicted, const Vector& moves) {
@@ -190,8 +191,8 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     }
     Vector by = solved_within(fit.machine, normal, right);
     for (double& one : by) one = std::clamp(one, -1.0, 1.0);
-    // A step that overshoots is halved: where times hang on the constants far from linearly, the
-    // whole step can be worse than none.
+    // A step that overshoots is halved: where times depend on the constants far from linearly, the
+    // full step can be worse than none.
     const double before = cost_of(fit.after, apart);
     double after = before;
     for (int halvings = 0; halvings < 8 && after >= before; ++halvings) {

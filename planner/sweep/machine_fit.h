@@ -1,4 +1,5 @@
-// A machine's constants from steps that were measured on it, and how well it then tells them.
+// Fits a machine's efficiencies to steps that were measured on it, and rates its predictions
+// against measurements.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,38 +11,40 @@
 
 namespace trident {
 
-// A step that was measured.
+// A measured step.
 struct FitPoint {
   std::string label;
   const Config* config = nullptr;
-  // `seconds` are of the step replayed, with a core for every rank and free messages
-  // (StepFigures::replayed_ms), since there are fewer.
+  // True where `seconds` are those of the replayed step, with a core for every rank and free
+  // messages (StepFigures::replayed_ms), since the machine has fewer cores.
   bool replayed = false;
   double seconds = 0;
 };
 
-// What the machine predicts for the like of that. RequestError as simulate_step.
+// Returns the machine's prediction for that step. Throws RequestError like simulate_step.
 double predicted_seconds(const Config&, const Machine&, bool replayed);
 
-// How well predictions agree with measurements, of as many points each.
+// The agreement of predictions with measurements. agreement() needs both for the same points, in
+// the same order.
 struct Agreement {
   double median_error = 0, ninth_decile = 0;  // of |predicted / measured - 1|
-  // Spearman's correlation of the orders; those within `noise` of each other count as equal.
+  // Spearman's rank correlation; values within `noise` of each other count as equal.
   double order = 1;
-  double choice = 0;  // measured, of the point with the best prediction over the best point, less 1
+  // The measurement of the point with the best prediction, over the best measurement, less 1.
+  double choice = 0;
 };
 Agreement agreement(const std::vector<double>& predicted, const std::vector<double>& measured,
                     double noise);
 
 struct MachineFit {
-  Machine machine;                    // with other efficiencies, of products, memory and links
+  Machine machine;                    // with fitted efficiencies of products, memory and links
   std::vector<double> before, after;  // predicted seconds by point
 };
-// RequestError where there are fewer than constants.
+// Throws RequestError where there are fewer points than constants.
 void need_points_to_fit(std::size_t points);
-// Within what a machine's file may have. Least squares of the logarithms of predicted over
-// measured, loosely tied to where it begins. RequestError where there are fewer points than
-// constants.
+// Fits by least squares of the logarithms of predicted over measured, weakly regularised towards
+// the start, within the limits of a machine's file. Throws RequestError where there are fewer
+// points than constants.
 MachineFit fit_machine(const Machine&, const std::vector<FitPoint>&);
 
 }  // namespace trident

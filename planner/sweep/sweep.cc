@@ -21,8 +21,8 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// What all runs of a point tell, those that took longer weighing more; rounding doesn't take it
-// past the least or the most of them.
+// Returns the mean over all runs of a point, weighted by their times and clamped to their range
+// against rounding.
 double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
   double sum = 0, seconds = 0;
   double least = runs.front().value(key, 0.0), most = least;
@@ -37,14 +37,14 @@ double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
   return seconds > 0 ? std::clamp(sum / seconds, least, most) : 0;
 }
 
-// By which part of it iterations are off their median, half of them more and half less.
+// Returns the median deviation of iterations from their median, as a fraction of it.
 double spread_of(std::vector<double> times) {
   const double middle = median(times);
   for (double& time : times) time = std::abs(time / middle - 1);
   return middle > 0 ? median(times) : 0;
 }
 
-// The best rates of products that any run knew of its machine.
+// Returns the best rates of products that any run reports for its machine.
 BestRates rates_of(const SweepRuns& runs) {
   BestRates best;
   for (const auto& [label, lines] : runs.of_point) {
@@ -55,7 +55,7 @@ BestRates rates_of(const SweepRuns& runs) {
   return best;
 }
 
-// A share of those; null where they aren't known.
+// Returns the MFU, or null where the best rates aren't known.
 Json mfu_of(const std::vector<nlohmann::json>& runs, const BestRates& best) {
   const JobRate rate{runs.back().value("product_rate_of", std::map<std::string, double>()), best};
   if (!(rate.total() > 0)) return nullptr;
@@ -132,18 +132,18 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   json["peak_memory"] = mean_of(good, "peak_memory");
   json["loss"] = good.back().at("loss");
   for (const char* part : {"products", "kernels", "waiting", "rest"}) {
-    // Where kernels aren't timed, on a GPU, there is nothing to tell of them.
+    // Kernels on a GPU aren't timed, so their part is left out.
     const auto told = [&](const auto& run) { return run.at("parts_ms").value("kernels", 0.0) > 0; };
     const bool kernel = part[0] == 'p' || part[0] == 'k';
     if (kernel && std::none_of(good.begin(), good.end(), told)) continue;
-    double sum = 0;  // all runs have as many iterations
+    double sum = 0;  // all runs have the same number of iterations
     for (const auto& run : good) sum += run.at("parts_ms").value(part, 0.0);
     json["parts_ms"][part] = sum / static_cast<double>(good.size());
   }
   return json;
 }
 
-// Against the first point that ran, those that do the same work.
+// Compares points of the same work with the first point that ran.
 void compare(Json& points, const std::vector<SweepPoint>& planned) {
   const Json* base = nullptr;
   std::string base_work;
@@ -170,7 +170,8 @@ void compare(Json& points, const std::vector<SweepPoint>& planned) {
   }
 }
 
-// Of the fastest and the slowest point the folders of their last runs, whose timelines are drawn.
+// Returns the folders of the last successful runs of the fastest and the slowest point; the report
+// draws their timelines.
 Json timelines_of(const Json& points, const SweepRequest& request, const SweepPlan& plan,
                   SweepRuns& runs) {
   std::optional<std::size_t> best, worst;
@@ -185,7 +186,7 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
   Json timelines = Json::array();
   const auto add = [&](const char* what, std::size_t at) {
     const SweepPoint& point = plan.points[at];
-    int last = -1;  // that has ended well
+    int last = -1;  // the last run that ended well
     for (const nlohmann::json& run : runs.of_point[point.label]) {
       if (run.value("status", "") == "ok") last = std::max(last, run.value("repeat", -1));
     }

@@ -1,5 +1,4 @@
-// How well a machine's predictions agree with what a sweep measured, and the machine that agrees
-// best.
+// Compares a machine's predictions with the measurements of a sweep, and fits the machine to them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -23,7 +22,7 @@ bool is_compared(const Json& point) {
   return point.contains("predicted_ms") && point.contains("compared_ms") && point["status"] == "ok";
 }
 
-// As much as a point's iterations are off their median.
+// Returns the median over points of their iterations' deviation from the median.
 double noise_of(const Json& points) {
   std::vector<double> differences;
   for (const Json& point : points) {
@@ -42,7 +41,7 @@ Json agreement_json(const std::vector<double>& predicted, const std::vector<doub
           {"choice", found.choice}};
 }
 
-// Points that have run and are held against no prediction, by reason.
+// Returns the points that are compared with no prediction, by reason.
 std::map<std::string, std::vector<std::string>> left_out(const Json& sweep) {
   std::map<std::string, std::vector<std::string>> points;
   for (const Json& point : sweep["points"]) {
@@ -67,7 +66,7 @@ std::string left_out_text(const Json& sweep) {
 
 void add_agreement(Json& sweep) {
   const double noise = noise_of(sweep["points"]);
-  // Seconds a token, since batches may differ.
+  // Compare seconds per token, since batches may differ.
   std::vector<double> predicted, measured, predicted_whole, measured_whole;
   for (const Json& point : sweep["points"]) {
     if (!is_compared(point)) continue;
@@ -81,7 +80,7 @@ void add_agreement(Json& sweep) {
   if (predicted.empty()) return;
   Json& told = sweep["agreement"];
   told = agreement_json(predicted, measured, noise);
-  // A choice is among layouts of the same work that ran as they would.
+  // The choice is among layouts of the same work whose whole step was measured.
   told["choice"] = nullptr;
   if (predicted_whole.size() > 1) {
     told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
@@ -120,7 +119,7 @@ Machine fit_sweep(Json& sweep, const SweepPlan& plan, const Machine& machine) {
     sum += off;
     most = std::max(most, off);
   }
-  constexpr double least = 1e-4;  // a file has no 0 here
+  constexpr double least = 1e-4;  // the file needs a positive number
   fitted.error = {.usual = std::max(least, sum / static_cast<double>(points.size())),
                   .most = std::max(least, most),
                   .of = fmt::format("{} of the sweep that it was fitted to",
@@ -137,7 +136,7 @@ std::string agreement_text(const Json& sweep) {
     width = std::max(width, point["point"].get<std::string>().size());
   }
   text += fmt::format(
-      "\npredictions for {}, held against the median iterations\n{:<{}}  {:>10} "
+      "\npredictions for {}, compared with the median iterations\n{:<{}}  {:>10} "
       "{:>10} {:>8}  of\n",
       sweep["predicted_for"].get<std::string>(), "", width, "predicted", "measured ms", "off");
   for (const Json& point : sweep["points"]) {

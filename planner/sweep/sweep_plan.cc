@@ -1,4 +1,4 @@
-// What a sweep runs, and what of its grid can't be run.
+// Decides which points of a grid a sweep can run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@
 namespace trident {
 namespace {
 
-// Everything that layouts leave as it is; of asynchronous schedules, whose updates come later, the
-// layout too.
+// Returns all settings that change the loss. The layout is among them for asynchronous schedules
+// alone, since their updates are delayed.
 std::string same_loss_of(const Config& config) {
   nlohmann::json json = nlohmann::json::parse(config_to_json(config));
   for (const char* section :
@@ -68,7 +68,7 @@ class SweepPlanner {
   }
 
  private:
-  // Weak scaling says what the batch is.
+  // Weak scaling sets the batch itself.
   void refuse_batches() const {
     for (const GridKey& key : request_.grid) {
       const bool size =
@@ -81,7 +81,7 @@ class SweepPlanner {
     }
   }
 
-  // Its size follows from a batch that stays.
+  // "auto" derives the size from a fixed global batch.
   void refuse_auto() const {
     bool given = false, accumulates = false;
     for (const GridKey& key : request_.grid) {
@@ -90,22 +90,22 @@ class SweepPlanner {
     }
     if (given || !(request_.weak || accumulates || request_.measure)) return;
     throw RequestError(
-        "config: /batch/micro_batch_size: \"auto\" goes with a global batch that stays, and with "
-        "kernels that are measured before it is known: give a number, in the config or the grid");
+        "config: /batch/micro_batch_size: \"auto\" needs a fixed global batch, and it doesn't go "
+        "with --measure, which needs the size first: give a number, in the config or the grid");
   }
 
-  // A file stands in for them.
+  // A schedule file replaces the schedule's name.
   void refuse_schedules() const {
     if (request_.base.config.pipeline.schedule_file.empty()) return;
     for (const GridKey& key : request_.grid) {
       if (key.path != "pipeline.schedule") continue;
       throw RequestError(fmt::format(
-          "--grid: {}: the config's pipeline.schedule_file stands in for it; take that out",
+          "--grid: {}: the config's pipeline.schedule_file replaces it; remove schedule_file",
           key.name));
     }
   }
 
-  // Every run would fail without it.
+  // Every run would fail without its data.
   void need_data() const {
     std::vector<std::string> problems;
     const DataConfig& data = request_.base.config.data;
@@ -155,7 +155,7 @@ class SweepPlanner {
     }
   }
 
-  // For "auto" the largest that fits this layout.
+  // Replaces "auto" by the largest size that fits this layout.
   void choose_micro_batch(std::vector<std::string>& set) const {
     const std::string key = "batch.micro_batch_size=";
     for (const std::string& one : set) {
@@ -168,7 +168,7 @@ class SweepPlanner {
     if (size) set.back() = key + std::to_string(*size);
   }
 
-  // Each copy of the model gets as many sequences as one has in the config.
+  // Gives each copy of the model as many sequences as one copy has in the config.
   void grow_batch(std::vector<std::string>& set) const {
     const BatchConfig& batch = request_.base.config.batch;
     const std::int64_t part = batch.micro_batch_size * request_.base.config.num_microbatches();
@@ -195,7 +195,7 @@ class SweepPlanner {
     point.notes = ineffective_key_notes(point.config, loaded.written);
     const Config& c = point.config;
     const std::string text = config_to_json(c);
-    // The base line may be one of the grid's, which then stands for it.
+    // If a point of the grid equals the base line, it replaces the base line.
     const auto like = labels_.find(text);
     if (like != labels_.end() && !(alone_ && like->second == plan_.points.front().label)) {
       plan_.same.emplace_back(label, like->second);
@@ -211,14 +211,14 @@ class SweepPlanner {
     point.processors = c.world_size();
     if (c.runtime.device == "cpu") {
       point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
-    } else if (transport_constraints(c).threads && request_.load.gpus > 0) {  // of one process
+    } else if (transport_constraints(c).threads && request_.load.gpus > 0) {  // in one process
       point.processors = std::min(request_.load.gpus, c.world_size());
     }
     if (request_.machine) {
       try {
         point.replayed = is_crowded(c, *request_.machine);
         point.simulated_seconds = predicted_seconds(c, *request_.machine, point.replayed);
-      } catch (const RequestError& error) {  // the machine can't run it; this one may
+      } catch (const RequestError& error) {  // that machine can't run it; this one may
         plan_.not_predicted.emplace_back(label, error.problems().front());
       }
     }
@@ -235,8 +235,8 @@ class SweepPlanner {
     }
   }
 
-  // A name that gives the same problem at its own key in all combinations is a mistake; a number is
-  // a layout that doesn't go with this model.
+  // A name that causes the same problem at its own key in all combinations is a mistake. A number
+  // may belong to a layout that doesn't fit this model.
   void refuse_unknown_values() const {
     std::vector<std::string> mistakes;
     const std::size_t all = grid_points(request_.grid).size();
@@ -268,7 +268,7 @@ class SweepPlanner {
   const std::string base_;
   SweepPlan plan_;
   bool alone_ = false;                         // the base line is no point of the grid
-  std::map<std::string, std::string> labels_;  // by config
+  std::map<std::string, std::string> labels_;  // label by config
   std::size_t number_ = 0;
   std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> problems_;
 };
@@ -277,7 +277,7 @@ class SweepPlanner {
 
 nlohmann::json sweep_base(const SweepRequest& request) {
   nlohmann::json base = parse_json(request.base.written, "config");
-  // Weights are left where they are, but the model may be theirs.
+  // Runs don't load the weights, but the model's shape may come from them.
   const auto filled_in = parse_json(request.base.filled_in, "config");
   const bool has_weights = is_written(request.base.written, "/checkpoint/load");
   nlohmann::json& model = base["model"];
@@ -300,7 +300,7 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   training["train_iters"] = request.warm_up + request.iterations;
   training["eval_interval"] = 0;
   training["eval_iters"] = 1;
-  // The global batch stays, whatever the config gave of it.
+  // The global batch stays the same, whichever batch keys the config gives.
   const auto in_grid = [&](const char* path) {
     return std::any_of(request.grid.begin(), request.grid.end(),
                        [&](const GridKey& key) { return key.path == path; });
@@ -308,7 +308,7 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   nlohmann::json& batch = base["batch"];
   if (!batch.is_object()) batch = nlohmann::json::object();
   batch.erase("gradient_accumulation_steps");
-  batch.erase("rampup_batch_size");  // the full batch is what is measured
+  batch.erase("rampup_batch_size");  // runs measure the full batch
   if (in_grid("batch.gradient_accumulation_steps")) {
     batch.erase("global_batch_size");
   } else {

@@ -1,4 +1,4 @@
-// A sweep's document as a table for a terminal and for spreadsheets.
+// Prints a sweep's document as a table for a terminal or a spreadsheet.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string cell(const Json& value) {
   return value.dump();
 }
 
-// Columns that every point may have, by their JSON pointers.
+// Columns that every point may have, with their JSON pointers.
 struct Column {
   const char *name, *pointer;
 };
@@ -131,7 +131,7 @@ std::string sweep_text(const Json& sweep) {
       "{} scaling, {} of {} a point; means over all of them\n", sweep["scaling"].get<std::string>(),
       counted(sweep["repeats"], "run"), counted(sweep["iterations"], "iteration"));
   if (sweep["base_line"].is_string()) {
-    text += fmt::format("efficiency against {}\n", sweep["base_line"].get<std::string>());
+    text += fmt::format("efficiency relative to {}\n", sweep["base_line"].get<std::string>());
   }
   double largest = 0;
   for (const Json& point : sweep["points"])
@@ -173,7 +173,7 @@ std::string sweep_text(const Json& sweep) {
                           point["status"].get<std::string>(), point["reason"].get<std::string>());
     }
   }
-  // A line for each reason.
+  // Each reason has one line.
   std::map<std::string, std::vector<std::string>> invalid;
   for (const Json& point : sweep["invalid"]) invalid[point["reason"]].push_back(point["point"]);
   for (const auto& [reason, points] : invalid) {
@@ -186,7 +186,7 @@ std::string sweep_text(const Json& sweep) {
                         point["as"].get<std::string>());
   }
   if (differing > 0) {
-    text += fmt::format("THE LOSS OF {} DIFFERS from that of others that train the same\n",
+    text += fmt::format("THE LOSS OF {} DIFFERS from that of other points with the same training\n",
                         differing == 1 ? "A POINT" : fmt::format("{} POINTS", differing));
   }
   return text;

@@ -38,7 +38,7 @@ double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-// The lines of a file that are whole.
+// Returns the complete lines of a file.
 std::vector<nlohmann::json> json_lines(const std::string& path) {
   std::vector<nlohmann::json> lines;
   std::ifstream file(path);
@@ -49,8 +49,8 @@ std::vector<nlohmann::json> json_lines(const std::string& path) {
   return lines;
 }
 
-// What a run that has ended well told of the iterations that count: lists by iteration, totals and
-// means.
+// Returns the figures of a successful run over its measured iterations: lists by iteration, totals
+// and means.
 Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up, const RunAbout& about) {
   std::vector<IterationMetrics> counted;
   for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
@@ -86,7 +86,7 @@ std::string machine_file(const SweepRequest& request, int repeat) {
   return fmt::format("{}/machines/{}.json", request.out, repeat + 1);
 }
 
-// The last lines of a log, for people.
+// Returns the last lines of a log, for people.
 std::string end_of(const std::string& log) {
   std::vector<std::string> lines;
   std::ifstream file(log);
@@ -118,8 +118,8 @@ class SweepRunner {
     if (lock_ >= 0) close(lock_);
   }
 
-  // Goes once through the points for each repeat, every other time from the last to the first.
-  // False where it was asked to stop.
+  // Runs all points once per repeat, in every second repeat from the last to the first. Returns
+  // false if the sweep was stopped.
   bool run() {
     const auto begun = steady_clock::now();
     std::size_t left = 0, done = 0;
@@ -166,7 +166,7 @@ class SweepRunner {
             {"program", program()}};
   }
 
-  // Other builds take other times.
+  // Other builds have other run times.
   Json program() const {
     std::error_code error;
     const auto written = fs::last_write_time(request_.program, error).time_since_epoch();
@@ -181,7 +181,7 @@ class SweepRunner {
            json.contains("scaling");
   }
 
-  // One sweep at a time.
+  // Locks the folder, for one sweep at a time.
   void hold() {
     lock_ = open((request_.out + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (lock_ < 0) {
@@ -190,10 +190,10 @@ class SweepRunner {
     }
     if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
     throw RequestError(
-        fmt::format("--out: {}: another sweep is at work there", printable(request_.out)));
+        fmt::format("--out: {}: another sweep is running there", printable(request_.out)));
   }
 
-  // A sweep that was killed may have left half a line.
+  // A killed sweep may have left an incomplete line.
   void end_last_line() const {
     std::ifstream file(runs_file(), std::ios::ate | std::ios::binary);
     if (!file || file.tellg() <= 0) return;
@@ -201,7 +201,7 @@ class SweepRunner {
     if (file.get() != '\n') std::ofstream(runs_file(), std::ios::app) << "\n";
   }
 
-  // A folder of this sweep, new or to go on with.
+  // Opens the folder of this sweep, a new one or one to resume.
   void begin() {
     const std::string file = request_.out + "/settings.json", now = settings().dump(2) + "\n";
     const bool there = fs::exists(file);
@@ -209,7 +209,7 @@ class SweepRunner {
         (!there && fs::exists(request_.out) &&
          (!fs::is_directory(request_.out) || !fs::is_empty(request_.out)))) {
       throw RequestError(
-          fmt::format("--out: {}: holds files that are no sweep's; give another folder",
+          fmt::format("--out: {}: holds files that no sweep wrote; give another folder",
                       printable(request_.out)));
     }
     fs::create_directories(request_.out);
@@ -219,7 +219,7 @@ class SweepRunner {
       throw RequestError(
           fmt::format("--out: {}: holds another sweep: its config, grid, iterations, scaling, "
                       "machine or program "
-                      "(settings.json) is another; give another folder, or --overwrite",
+                      "(settings.json) differs; give another folder, or --overwrite",
                       printable(request_.out)));
     }
     fs::remove(runs_file());
@@ -232,7 +232,7 @@ class SweepRunner {
   void remember(const nlohmann::json& run) {
     if (!run.is_object() || !run.contains("point") || !run["point"].is_string()) return;
     auto& runs = runs_[run["point"]];
-    // A later one takes the place of what was run again.
+    // A later run of the same repeat replaces the earlier one.
     std::erase_if(runs, [&](const nlohmann::json& other) {
       return other.value("repeat", -1) == run.value("repeat", -1);
     });
@@ -245,7 +245,7 @@ class SweepRunner {
     remember(nlohmann::json::parse(run.dump()));
   }
 
-  // A point that failed once isn't run again, unless asked for.
+  // Whether to run this repeat. A point that failed isn't run again unless `retry` is set.
   bool wanted(const SweepPoint& point, int repeat) const {
     const auto found = runs_.find(point.label);
     if (found == runs_.end()) return true;
@@ -272,7 +272,8 @@ class SweepRunner {
     return words;
   }
 
-  // Its end, or nothing where it was asked to stop or is late; those it then ends.
+  // Returns the child's end. If the sweep is stopped or the child is late, ends the child and
+  // returns nothing.
   std::optional<ChildProcess::End> ended(ChildProcess& child, double most, bool& late) const {
     const auto begun = steady_clock::now();
     while (true) {
@@ -286,8 +287,8 @@ class SweepRunner {
     }
   }
 
-  // A round of bench machine, whose kernels are those of the grid's layouts. False where it was
-  // asked to stop.
+  // Runs one round of `bench machine` with the kernels of the grid's layouts. Returns false if the
+  // sweep was stopped.
   bool measure_machine(int repeat) {
     const std::string file = machine_file(request_, repeat), part = file + ".part",
                       log = request_.out + "/machines/log.txt";
@@ -306,12 +307,12 @@ class SweepRunner {
     ChildProcess child({"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1", log, request_.program,
                         "bench", "machine", request_.out + "/config.json", "--grid",
                         request_.out + "/grid.json", "--rounds", "1", "--out", part});
-    // It runs a rank of each layout.
+    // The round runs a rank of each layout.
     const double most = request_.timeout * static_cast<double>(plan_.points.size());
     bool late = false;
     const auto end = ended(child, most, late);
     if (!end && !late) return false;
-    // Without this round there are the others.
+    // If this round fails, the other rounds remain.
     std::string what = "measured";
     if (late) what = fmt::format("not measured: it took longer than {:g} s", most);
     if (end && end->code != 0) what = "not measured: " + end_of(log);
@@ -320,7 +321,7 @@ class SweepRunner {
     return true;
   }
 
-  // Nothing where it was asked to stop.
+  // Returns the run, or nothing if the sweep was stopped.
   std::optional<Json> measure(const SweepPoint& point, int repeat) {
     const std::string folder = run_folder(request_, point, repeat);
     again_.insert({point.label, repeat});
@@ -367,7 +368,7 @@ class SweepRunner {
   const Json& machine_;
   int lock_ = -1;
   std::map<std::string, std::vector<nlohmann::json>> runs_;
-  std::set<std::pair<std::string, int>> again_;  // run by this one
+  std::set<std::pair<std::string, int>> again_;  // points and repeats that this sweep ran
 };
 
 }  // namespace

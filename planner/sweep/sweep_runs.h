@@ -1,4 +1,5 @@
-// The runs of a sweep, each in processes of its own: those that a folder has, and running the rest.
+// Runs the points of a sweep, each in processes of its own, and reads the runs that a folder
+// already holds.
 #pragma once
 
 #include <map>
@@ -11,13 +12,14 @@
 namespace trident {
 
 struct SweepRuns {
-  bool whole = true;                                            // it wasn't asked to stop
+  bool whole = true;  // false: the sweep was stopped early
   std::map<std::string, std::vector<nlohmann::json>> of_point;  // lines of runs.jsonl, by label
 };
 
-// Holds the folder meanwhile. RequestError where it is another sweep's, or nobody's.
+// Locks the folder until it returns. Throws RequestError where the folder holds another sweep or
+// other files.
 SweepRuns run_points(const SweepRequest&, const SweepPlan&, const nlohmann::ordered_json& machine);
-// Where a run's own files are.
+// Returns the folder of a run's own files.
 std::string run_folder(const SweepRequest&, const SweepPoint&, int repeat);
 
 }  // namespace trident

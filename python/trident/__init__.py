@@ -1,4 +1,4 @@
-"""Trident from Python: thin calls of the program, for notebooks.
+"""Trident from Python: functions that call the program, for notebooks.
 
     import trident
     trident.plan("my.json")["ranks"]                       # memory, FLOPs, bytes sent
@@ -10,10 +10,10 @@
     trident.search("my.json", "dgx_h100", ranks=64)["plans"]
 
 A config is the path of a file, or a dict of the same keys. `set` overrides keys: {"a.b": value}. Other
-options are the command's, such as top_k=50; of a flag True. What
-the program refuses, or fails at, is a TridentError with its message and exit code. The program is the
-one that TRIDENT_PROGRAM names, else that of this package, else the first in PATH. Ctrl-C while a run goes on lets
-the program save and stop, and is raised after that; `trident.Run("runs/mine")` then has what there is.
+options are the command's, such as top_k=50, or True for a flag. If
+the program refuses a request or fails, a TridentError has its message and exit code. The program is the
+one that TRIDENT_PROGRAM names, else that of this package, else the first in PATH. Ctrl-C during a run lets
+the program save and stop, and is raised after that; `trident.Run("runs/mine")` then reads its folder.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ import threading
 __all__ = ["Run", "TridentError", "dataframe", "eval", "export", "generate", "metrics", "plan", "program",
            "report", "run", "schedule", "search", "simulate", "sweep", "train_tokenizer"]
 _HERE = pathlib.Path(__file__).parent
-# What a checkout has none of.
+# A checkout has no VERSION file.
 __version__ = (_HERE / "VERSION").read_text().strip() if (_HERE / "VERSION").is_file() else "unknown"
 
 
@@ -46,7 +46,7 @@ def program():
     """The path of the program."""
     own = _HERE / "bin" / "trident"
     named = os.environ.get("TRIDENT_PROGRAM") or (own.is_file() and str(own)) or shutil.which("trident")
-    # In PATH may be the script that calls this.
+    # The `trident` in PATH may be the script that calls this function.
     if not named or os.path.realpath(named) == os.path.realpath(sys.argv[0]):
         raise TridentError(f"there is no program: {own} isn't there, and none is in PATH; name it in "
                            "TRIDENT_PROGRAM", 2)
@@ -54,7 +54,7 @@ def program():
 
 
 def _start(arguments):
-    # In a session of its own: an interrupt is handed on once, whoever else has had it.
+    # The program runs in its own session, so that it gets an interrupt exactly once.
     try:
         return subprocess.Popen([program(), *map(str, arguments)], encoding="utf-8", errors="replace",
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -64,8 +64,8 @@ def _start(arguments):
 
 
 def _end(process, shows=False):
-    """What the program has written, once it has ended, and whether it was interrupted. `shows` its lines
-    on standard error as they come."""
+    """Waits for the program's end. Returns its output and whether it was interrupted. With `shows` its
+    lines on standard error are printed as they come."""
     out, err, interrupted = [], [], False
     reader = threading.Thread(target=lambda: out.append(process.stdout.read()), daemon=True)
     reader.start()
@@ -104,7 +104,7 @@ def _json(*arguments, shows=False):
 
 
 def _options(options):
-    """The command's own, by their names: a list gives an option several times."""
+    """The command's options by their names. A list gives an option several times."""
     words = []
     for name, value in options.items():
         name = "--" + name.replace("_", "-")
@@ -117,7 +117,7 @@ def _options(options):
 
 
 def _plain(value):
-    """Of a path its name, of a number of NumPy's a number."""
+    """The name of a path, and the plain number of a NumPy number."""
     return value.item() if hasattr(value, "item") else os.fspath(value)
 
 
@@ -130,8 +130,8 @@ def _set(values):
 
 @contextlib.contextmanager
 def _file(config):
-    """The path of a config. A dict gets a file of its own, in the working directory: paths in a config
-    are from there."""
+    """The path of a config. A dict is written to a file in the working directory, as paths in a config
+    are relative to it."""
     if not isinstance(config, dict):
         yield os.path.join(os.curdir, config)  # a name that begins with - is no option
         return
@@ -150,7 +150,7 @@ def _made(folder):
 
 
 def plan(config, *, set=None, ranks=None):
-    """What a run will take, rank by rank (`trident plan --format json`)."""
+    """The memory, FLOPs and bytes sent of a run, rank by rank (`trident plan --format json`)."""
     with _file(config) as path:
         more = [] if ranks is None else ["--ranks", ranks]
         return _json("plan", path, *more, *_set(set))
@@ -164,13 +164,13 @@ def schedule(kind=None, **options):
 
 
 def simulate(config, machine, *, set=None, **options):
-    """A step, predicted for a machine: the path of its file, or the name of one in configs/machines."""
+    """Predicts a step on a machine, given by the path of its file or by a name in configs/machines."""
     with _file(config) as path:
         return _json("simulate", path, *_options({"machine": machine, **options}), *_set(set))
 
 
 def search(config, machine, *, set=None, ranks=None, **options):
-    """The best layouts of a config on a machine, predicted; ranks=64, or a list."""
+    """The predicted best layouts of a config on a machine; ranks=64, or a list."""
     if isinstance(ranks, (list, tuple)):
         ranks = ",".join(map(str, ranks))
     with _file(config) as path:
@@ -192,39 +192,39 @@ def _folder(directory):
 
 
 def generate(directory, prompt=None, *, ids=None, **options):
-    """Goes on with a text, or with token ids, by the weights of a run or a Hugging Face directory:
-    {"tokens", "text"}, or with samples=N {"texts": [those]}."""
+    """Continues a text, or token ids, with the weights of a run or a Hugging Face directory. Returns
+    {"tokens", "text"}, or with samples=N {"texts": [...]}."""
     given = {"prompt": prompt, "ids": ",".join(map(str, ids)) if ids is not None else None}
     return _json("generate", _folder(directory), *_options({**given, **options}))
 
 
 def eval(directory, data=None, *, set=None, **options):
-    """Loss, perplexity and bits a byte of weights over texts; of a run without texts what it held out."""
+    """Loss, perplexity and bits a byte of weights over texts. For a run, the default is its held-out data."""
     return _json("eval", _folder(directory), *_options({"data": data, **options}), *_set(set))
 
 
 def export(directory, to, **options):
-    """A run's weights as a Hugging Face directory, or as a FILE.gguf, whose path this gives."""
+    """Writes a run's weights as a Hugging Face directory or as a FILE.gguf, and returns the path."""
     _call(["export", _folder(directory), to, *_options(options)])
     return pathlib.Path(to)
 
 
 def train_tokenizer(data, out="tokenizer.json", *, progress=True, **options):
-    """Makes a byte-level BPE tokenizer of texts, a path or several (`trident tokenizer train`)."""
+    """Trains a byte-level BPE tokenizer on texts, one path or several (`trident tokenizer train`)."""
     paths = data if isinstance(data, (list, tuple)) else [data]
     return _json("tokenizer", "train", *[os.path.join(os.curdir, path) for path in paths],
                  *_options({"out": out, **options}), shows=progress)
 
 
 def metrics(directory):
-    """The lines of a run's metrics.jsonl, whole ones only, so that a run that goes on can be read."""
+    """The complete lines of a run's metrics.jsonl. A run that is still training can be read, too."""
     with open(pathlib.Path(directory) / "metrics.jsonl", encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]
 
 
 def dataframe(directory):
-    """The same as a pandas.DataFrame, a row an iteration; of objects a column for each member, such as
-    bytes_sent.tensor."""
+    """The metrics as a pandas.DataFrame with a row for each iteration. Objects have a column for each
+    member, such as bytes_sent.tensor."""
     try:
         import pandas
     except ImportError as error:
@@ -234,7 +234,7 @@ def dataframe(directory):
 
 
 def report(directory, *others, out=None):
-    """Draws runs as one page and gives its path (`trident report`)."""
+    """Draws runs on one page and returns its path (`trident report`)."""
     if out is None:
         out = "report.html" if others else pathlib.Path(directory) / "report.html"
     _call(["report", directory, *others, "--out", out])
@@ -242,8 +242,8 @@ def report(directory, *others, out=None):
 
 
 class Run:
-    """A run's folder: `directory` is its logging.dir, `result` what the program told at its end, None
-    of a run that goes on or that somebody else has started."""
+    """A run's folder. `directory` is its logging.dir. `result` is the program's report at its end, or None
+    for a run that is still training or was started elsewhere."""
 
     def __init__(self, directory, result=None):
         self.directory, self.result = pathlib.Path(directory).absolute(), result
@@ -266,7 +266,7 @@ class Run:
 
 
 def _own_directory(config, values):
-    """A new folder for the run of a dict that names none; else None."""
+    """A new folder for the run of a dict without logging.dir, else None."""
     named = isinstance(config, dict) and ((config.get("logging") or {}).get("dir") or "extends" in config)
     if not isinstance(config, dict) or named or "logging.dir" in values or "logging" in values:
         return None
@@ -281,9 +281,9 @@ def _own_directory(config, values):
 
 
 def run(config, *, set=None, ranks=None, progress=True):
-    """Trains, waits for the end, and gives a Run. A dict should have logging.dir; else its run goes into
-    runs/ and a name that is drawn. Starts one process: ranks are its threads. `progress`: lines with the
-    loss and the time left, on standard error."""
+    """Trains, waits for the end, and returns a Run. A dict should have logging.dir; otherwise its run goes
+    into a folder of runs/ with a random name. Starts one process, whose threads are the ranks.
+    `progress` prints lines with the loss and the time left on standard error."""
     values = dict(set or {})
     own = _own_directory(config, values)
     with _file(config) as path:
@@ -297,7 +297,8 @@ def run(config, *, set=None, ranks=None, progress=True):
     if interrupted:
         raise KeyboardInterrupt
     if process.returncode not in (0, 130) or not out.strip():
-        # Of an MPI job rank 0 alone tells; of a run that was stopped before its begin none does.
+        # In an MPI job only rank 0 reports. In a run that was stopped before it began, no rank
+        # does.
         raise TridentError(err.strip() or f"exit code {process.returncode}, and nothing told",
                            process.returncode)
     result = json.loads(out)

@@ -1,4 +1,4 @@
-"""`trident` on a command line: the program in this package."""
+"""The command `trident`: runs the program in this package."""
 
 import os
 import sys

@@ -1,13 +1,13 @@
-// Bars, their values beside them.
+// Bar charts, with the values next to the bars.
 
-// `rows` gives {label, segments: [{value, fill, title}], text} of what isn't hidden. More: legend ([name,
-// fill] pairs), small (beside the caption), run.
+// `rows` returns {label, segments: [{value, fill, title}], text} of the rows that aren't hidden. More:
+// legend ([name, fill] pairs), small (text next to the caption), run.
 function barChart(id, caption, rows, more = {}) {
   const drawing = figure(id, caption, width => {
     const list = rows();
     const largest = most([1e-9, ...list.map(row => row.segments.reduce((sum, s) => sum + s.value, 0))]);
     const values = widest(list.map(row => row.text)), labels = widest(list.map(row => row.label));
-    const above = labels > width * 0.3;  // then labels stand over their bars
+    const above = labels > width * 0.3;  // the labels are then above their bars
     const row = above ? 40 : 26, bar = 16;
     const left = above ? 4 : 12 + labels, room = width - left - 12 - values;
     const picture = svg('svg', {viewBox: `0 0 ${width} ${list.length * row + 6}`, role: 'img', 'aria-label': caption});

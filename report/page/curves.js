@@ -1,11 +1,11 @@
-// Curves: loss, speed and their like, of one run or of several.
+// Curves of one run or of several: loss, speed and similar numbers.
 
-// A series: {run, name, hides, stroke, dash, mean, low, high, marks}; with `at` (iterations) it is one of
-// points, else along its run; `rolls`: drawn as a rolling mean.
+// A series: {run, name, hides, stroke, dash, mean, low, high, marks}. With `at` (iterations) it is a
+// series of points, otherwise it goes along its run. `rolls`: it is drawn as a rolling mean.
 function curveSeen(s, x, options) {
   const places = s.at ? s.at.map(iteration => place(s.run, iteration)) : along(s.run);
   const inside = i => places[i] >= x.from && places[i] <= x.to;
-  const own = [], seen = [];  // a curve that leaves the window goes on to its edge
+  const own = [], seen = [];  // a curve that leaves the window is drawn to its edge
   places.forEach((_, i) => {
     if (inside(i)) own.push(i);
     if (inside(i) || (i > 0 && inside(i - 1)) || (i + 1 < places.length && inside(i + 1))) seen.push(i);
@@ -16,13 +16,13 @@ function curveSeen(s, x, options) {
 }
 const highs = ({s}) => s.high || s.mean;
 
-// What spikes leave of the axis: {limit, words}, or null.
+// The limit of the axis if spikes are cut: {limit, words}, or null.
 function cutOf(curves, unit) {
   const limit = most(curves.map(c => cutOfRun(c.s.run, c.own, highs(c)) ?? most(c.own.map(i => highs(c)[i]).filter(isNumber))));
   const above = curves.flatMap(c => c.own.map(i => [highs(c)[i], c, i])).filter(([value]) => isNumber(value) && value > limit);
   if (!above.length) return null;
   const [value, c, i] = above.reduce((a, b) => b[0] > a[0] ? b : a);
-  if (value < 1.6 * limit) return null;  // another run's values are nearly as large
+  if (value < 1.6 * limit) return null;  // the values of another run are nearly as large
   return {limit, words: cutWords(limit, above.length, value, c.s.run, i, unit)};
 }
 function cutWords(limit, count, value, run, i, unit) {
@@ -71,7 +71,7 @@ function drawCurve(frame, y, {s, places, own, seen, main, faint}) {
   }
   if (y.cut) markSpikes(frame, own.filter(i => (s.high || s.mean)[i] > y.cut.limit).map(i => places[i]), s.stroke);
 }
-// Arrows at the upper edge, where something goes beyond it.
+// Arrows at the upper edge, at the places of values beyond it.
 function markSpikes(frame, places, fill) {
   const {X, top} = frame;
   frame.picture.append(svg('path', {class: 'spikes', fill, d: places.map(x => `M${(X(x) - 4).toFixed(1)} ${top + 5}h8l-4 -7z`).join('')}));
@@ -91,8 +91,8 @@ function curveTip(frame, restarts, curves, at, pixels) {
   return nearest === null ? null : {x: nearest, lines: [placeText(nearest), ...rows, ...resumedNear(frame, restarts, pixels)]};
 }
 
-// Options: unit, wide; zero: the axis begins there; log, smooth: as the reader chooses; spiky: a few
-// values shall not rule the axis, and the unit in which that is said; dashed: what dashed curves are.
+// Options: unit, wide; zero: the axis begins at 0; log, smooth: the reader may choose them; spiky:
+// spikes shall not set the axis, and the unit for saying so; dashed: the meaning of dashed curves.
 function lineChart(id, caption, series, options = {}) {
   series = series.filter(s => s.mean.length > 0);
   const drawing = figure(id, caption, (width, self) => {
@@ -114,7 +114,7 @@ function lineChart(id, caption, series, options = {}) {
   if (series.some(s => s.marks)) drawing.legend.append(key('not finite', 'var(--bad)', ''));
   return drawing.element;
 }
-// A name for each curve, of several runs for each run.
+// A legend entry for each curve; with several runs, for each run.
 function legendOf(series, dashed) {
   if (!several) return series.length > 1 ? series.map(s => key(s.name, s.stroke, s.dash ? 'dashed' : '', s.hides)) : [];
   const own = runs.map(run => series.find(s => s.run === run)).filter(s => s);
@@ -131,7 +131,7 @@ function notesOf(curves, y) {
   return notes;
 }
 
-// ---- which there are ----
+// ---- the curves of the page ----
 
 function seriesOf(run, r, name, more = {}) {
   const c = run.curves[name];
@@ -143,7 +143,7 @@ function curveOf(id, caption, name, options = {}) {
   if (!list.length) return null;
   return lineChart(id, caption, list.map(([run, r]) => seriesOf(run, r, name)), options);
 }
-// In a page of one run each of its curves can be hidden, else each run.
+// On a page of one run, each of its curves can be hidden; on a page of several, each run.
 function losses() {
   const hides = (run, name) => several ? run.key : `loss ${name}`;
   const series = [];

@@ -1,5 +1,5 @@
 'use strict';
-// Elements of the page, and how wide text is. Text goes in as text, never as HTML.
+// Elements of the page, and the width of text. Text is inserted as text, never as HTML.
 
 const json = id => JSON.parse(document.getElementById(id).textContent);
 const SVG = 'http://www.w3.org/2000/svg';
@@ -18,7 +18,7 @@ const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG
 const pen = document.createElement('canvas').getContext('2d');
 pen.font = '12px Helvetica, Arial, sans-serif';
 const widest = texts => Math.max(0, ...texts.map(text => pen.measureText(text).width));
-// The text, or as much of its beginning as `room` pixels hold.
+// The text, or the beginning of it that fits into `room` pixels.
 function fitted(text, room) {
   if (widest([text]) <= room) return text;
   let count = text.length;
@@ -26,11 +26,11 @@ function fitted(text, room) {
   return text.slice(0, count) + '…';
 }
 
-// Six colours; what comes after them is told apart by its dashes.
+// Six colours. Further items differ by their dashes.
 const colour = i => `var(--c${i % 6})`;
 const dashes = i => [null, '7 3', '2 3'][Math.floor(i / 6) % 3];
 
-// What is wider than the page scrolls in a region of its own, by keys too; shadows say on which sides
+// Content wider than the page scrolls in a region of its own, also by keys. Shadows show on which sides
 // there is more.
 function scrolling(label, content) {
   const inner = html('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label}, content);

@@ -1,7 +1,8 @@
-// Figures: each draws itself anew when the window's width changes, or what is shown. What they have in
-// common: legends, what stands under the pointer, stretches that are picked, frames with two axes.
+// Figures. Each figure redraws itself when the window's width or the shown selection changes. Here is
+// their common part: legends, tips under the pointer, selected intervals, frames with two axes.
 
-// More: wide; small: beside the caption; run: whose alone it is; viewed: it follows the reader's view.
+// More: wide; small: text next to the caption; run: the only run that the figure shows; viewed: it
+// follows the reader's view.
 const drawings = [];
 function figure(id, caption, draw, more = {}) {
   const canvas = html('div'), legend = html('div', {class: 'legend'});
@@ -35,7 +36,7 @@ function redrawOnResize() {
   });
 }
 
-// ---- what can be hidden: runs, and curves of a run ----
+// ---- hiding runs, and curves of a run ----
 
 const hidden = new Set();
 const isHidden = what => hidden.has(what);
@@ -46,7 +47,7 @@ function toggle(what) {
   }
   redraw(drawing => drawing.viewed || drawing.run === undefined || drawing.run === what);
 }
-// A name with its colour. `hides`: a button that hides what it names and shows it again.
+// A name with its colour. `hides`: makes it a button that hides the named item and shows it again.
 function key(name, stroke, kind, hides) {
   const swatch = html('i', {class: kind, style: kind.startsWith('box') ? `background:${stroke}` : `border-color:${stroke}`});
   if (hides === undefined) return html('span', {}, swatch, name);
@@ -65,8 +66,8 @@ function showTip(drawing, event, text) {
   tip.style.top = `${Math.min(top + 12, Math.max(0, box.height - tip.offsetHeight - 4))}px`;
   tip.style.left = `${Math.max(4, left + 14 + tip.offsetWidth > box.width ? left - 14 - tip.offsetWidth : left + 14)}px`;
 }
-// `describe` of a place along x: {x: the nearest, lines}, or null. What a finger has touched stays until
-// it touches elsewhere.
+// `describe` returns, for a place along x, {x: the nearest place, lines}, or null. A tip opened by a
+// finger stays until the finger touches another place.
 function hover(drawing, frame, describe) {
   const {picture} = frame, cursor = svg('path', {class: 'cursor', d: ''});
   picture.append(cursor);
@@ -86,7 +87,7 @@ addEventListener('pointerdown', event => {
   for (const drawing of drawings) if (!drawing.element.contains(event.target)) drawing.leave();
 });
 
-// Dragging over a picture picks a stretch of it; the whole comes back with a double click.
+// Dragging over a picture selects an interval of it. A double click shows everything again.
 function picks(frame, pick, whole) {
   const {picture} = frame;
   let from = null, mark = null;
@@ -122,8 +123,8 @@ function picks(frame, pick, whole) {
 // ---- a frame with two axes ----
 
 const chartHeight = width => Math.round(Math.min(340, Math.max(220, width * 0.42)));
-// An axis: {from, to, ticks, texts of these, name, log}. `back` is from pixels to x, which isn't
-// logarithmic then; what is drawn into `inside` ends at the frame.
+// An axis: {from, to, ticks, texts of the ticks, name, log}. `back` converts pixels to x, which must not
+// be logarithmic then. Shapes in `inside` are clipped at the frame.
 function chart(id, width, height, x, y, label) {
   const frame = {width, left: 16 + Math.max(20, widest(y.texts)), right: width - 10, top: 22, bottom: height - 24};
   const scale = (axis, begin, end) => {

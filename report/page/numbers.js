@@ -1,6 +1,6 @@
-// Numbers as text, places on axes, and what is made of lists of numbers.
+// Numbers as text, ticks of axes, and functions of lists of numbers.
 
-// Five digits; `brief`: three or so.
+// Five digits. `brief`: about three.
 function shown(value, unit) {
   if (value === null || value === undefined) return 'not finite';
   const size = Math.abs(value);
@@ -25,7 +25,7 @@ function bytes(count) {
   return `${count} B`;
 }
 
-// Round places on an axis from low to high, about `count` of them, and two at least.
+// Round values on an axis from low to high, about `count` of them, and at least two.
 function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
@@ -44,7 +44,7 @@ function logTicks(low, high) {
   }
   return list.length >= 2 ? list : ticks(low, high, 5);
 }
-// As many digits as neighbours need to differ.
+// The value with the digits that neighbouring ticks need to differ.
 function tickText(value, list) {
   const step = list.length > 1 ? Math.min(...list.slice(1).map((v, i) => v - list[i])) : Math.abs(value);
   if (value === 0 || Math.abs(value) < step * 1e-6) return '0';
@@ -58,7 +58,7 @@ function tickText(value, list) {
 const isNumber = value => value !== null && value !== undefined;
 const least = list => list.reduce((a, b) => Math.min(a, b), Infinity);
 const most = list => list.reduce((a, b) => Math.max(a, b), -Infinity);
-// An exponential moving average whose beginning isn't drawn to 0.
+// An exponential moving average without a bias towards 0 at its beginning.
 function smoothed(values, weight) {
   let sum = 0, count = 0;
   return values.map(value => {
@@ -76,9 +76,9 @@ function rolling(values, window) {
     return near.reduce((a, b) => a + b, 0) / near.length;
   });
 }
-// Where an axis of these values ends that spikes shall not rule: a quarter above the largest median of
-// nine neighbours, if the largest value lies above twice that; else null. What lasts five
-// iterations is no spike. The values come in stretches, of which the shortest ones have none.
+// The end of an axis that spikes shall not set: a quarter above the largest median of nine neighbours,
+// if the largest value is more than twice that median; otherwise null. A peak of five iterations is no
+// spike. The values come in intervals; an interval of fewer than five values has no spikes.
 function cutAbove(stretches) {
   const usual = most(stretches.map(stretch => {
     const list = stretch.filter(isNumber);

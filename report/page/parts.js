@@ -1,7 +1,7 @@
-// Where a step goes: its parts above each other, along what the curves are drawn.
+// The parts of the step time, stacked, along the same axis as the curves.
 
 const partNames = {products: 'matrix products', kernels: 'other kernels', waiting: 'waiting for other stages', rest: 'collectives, messages, host'};
-// What is seen of a run's parts; a spike counts no more than it is drawn.
+// The visible parts of a run. A spike counts only up to the height at which it is drawn.
 function partsSeen(run, names, sums, x) {
   const {places, own, seen} = curveSeen({run, mean: sums}, x, {});
   const limit = view.cut ? cutOfRun(run, own, sums) : null, part = (n, i) => run.curves.parts[n][i] || 0;
@@ -40,7 +40,7 @@ function parts(run, r) {
   drawing.legend.append(...names.map((n, k) => key(partNames[n], colour(k), 'box')));
   return drawing.element;
 }
-// Areas above each other; `alone`: the only iteration, which fills the frame.
+// Stacked areas. `alone`: the only iteration fills the frame.
 function drawAreas(frame, places, values, alone) {
   const {X, Y, left, right, inside} = frame, below = places.map(() => 0);
   const at = alone ? () => [left, right] : i => [X(places[i])];

@@ -1,4 +1,4 @@
-// The page of a run, or of several beside each other.
+// The page of a run, or of several runs next to each other.
 
 json('timelines').forEach((list, i) => { runs[i].timelines = list; });
 const page = document.getElementById('page');
@@ -10,7 +10,7 @@ function facts() {
   const names = [...new Set(runs.flatMap(run => run.facts.map(([name]) => name)))];
   const row = name => {
     const values = runs.map(run => (run.facts.find(f => f[0] === name) || ['', ''])[1]);
-    const same = values.every(value => value === values[0]);  // said once where there is little room
+    const same = values.every(value => value === values[0]);  // shown once if there is little room
     return html('tr', {class: same ? 'same' : null}, html('th', {scope: 'row'}, name),
       ...values.map((value, r) => html('td', {'data-run': runs[r].label, style: `--run:${colour(r)}`}, value)));
   };
@@ -71,7 +71,7 @@ function build() {
   }
   for (const run of runs) {
     const of = several ? `: ${run.label}` : '';
-    if (run.sample) page.append(html('details', {open: ''}, html('summary', {}, `A text that the weights have made${of}`), html('pre', {}, run.sample)));
+    if (run.sample) page.append(html('details', {open: ''}, html('summary', {}, `A text that the weights have generated${of}`), html('pre', {}, run.sample)));
     page.append(html('details', {}, html('summary', {}, `Config${of}`), html('pre', {}, run.config)));
   }
 }

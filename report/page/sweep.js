@@ -2,9 +2,9 @@
 
 const sweep = json('sweep'), timelines = json('timelines');
 const points = sweep.points.filter(p => p.step_ms !== undefined);
-const alike = points.filter(p => p.efficiency !== undefined);  // of the same work
+const alike = points.filter(p => p.efficiency !== undefined);  // points with the same work
 const speed = p => p.tokens_per_second.all;
-// A point's name without what all points share.
+// A point's name without the words that all points share.
 const words = p => p.point.split(' '), first = sweep.points.find(p => p.point.includes('='));
 const shared = new Set(first ? words(first).filter(w => sweep.points.every(p => !p.point.includes('=') || words(p).includes(w))) : []);
 function short(p) {
@@ -44,7 +44,7 @@ const columns = [
   ['MiB a rank', p => p.peak_memory && inMib(p.peak_memory)], ['planned MiB', p => inMib(p.planned_memory)],
   ...[...new Set(points.flatMap(p => Object.keys(p.bytes_sent)))].map(group => [`MiB sent, ${group}`, p => p.bytes_sent && inMib(p.bytes_sent[group] || 0)]),
   ['loss', p => p.loss, value => isNumber(value) ? value.toFixed(5) : ''],
-  ['', p => p.loss_differs ? 'LOSS DIFFERS' : p.status === 'ok' ? (p.not_compared ? `not held against the prediction: ${p.not_compared}` : '') : `${p.status}: ${p.reason}`, String, 'text']];
+  ['', p => p.loss_differs ? 'LOSS DIFFERS' : p.status === 'ok' ? (p.not_compared ? `not compared with the prediction: ${p.not_compared}` : '') : `${p.status}: ${p.reason}`, String, 'text']];
 function tableOfPoints() {
   let sorted = 2, up = true;
   const body = html('tbody'), filter = document.getElementById('filter');

@@ -1,8 +1,8 @@
-// Dots and lines over two numbers.
+// Charts of dots and lines over two numbers.
 
-// More: dots [{x, y, i, hollow, title}], lines [{list of [x, y], i, dash}] with i the colour, -1 the dim
-// one; x and y: names of the axes; powers: x by powers of two; legend ([name, i] pairs), small. Nothing
-// where all dots would fall together: a picture of one dot tells nothing.
+// More: dots [{x, y, i, hollow, title}], lines [{list of [x, y], i, dash}], where i is the colour and -1
+// the dim colour; x and y: names of the axes; powers: x by powers of two; legend ([name, i] pairs),
+// small. Returns nothing if all dots would coincide, as a single dot shows no relation.
 const inked = i => i < 0 ? 'var(--dim)' : colour(i);
 function dotChart(id, caption, more) {
   const {dots, lines, powers} = more, places = dots.filter(dot => !dot.hollow).map(dot => `${dot.x.toPrecision(3)} ${dot.y.toPrecision(3)}`);
@@ -52,7 +52,7 @@ function scaling() {
     lines: [{list: counts.map(n => [n, ideal(n)]), i: -1, dash: '5 4'}, ...series.map(([, i, list]) => ({list: list.map(p => [p.processors, speed(p)]), i}))],
   });
 }
-// Dots that would all lie on the diagonal if both numbers were equal.
+// Dots that would all lie on the diagonal if the two numbers were equal.
 function agreement(id, caption, list, x, y, names) {
   const end = most(list.flatMap(p => [x(p), y(p)]));
   return dotChart(id, caption, {x: names[0], y: names[1], legend: [['equal', -1]],

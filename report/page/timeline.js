@@ -1,4 +1,4 @@
-// An iteration: a row for each rank, computes above, communication in thin lanes below.
+// An iteration: a row for each rank, with compute above and communication in thin lanes below.
 
 const looks = {
   forward: ['forward', '#56b4e9'], backward: ['backward', '#e69f00'], backward_input: ['input gradient', '#f0e442'],
@@ -8,7 +8,7 @@ const looks = {
 };
 const computes = ['forward', 'backward', 'backward_input', 'backward_weight', 'optimizer'];
 
-// What is drawn of a timeline ({title, rows, events}), whatever its window.
+// The drawn contents of a timeline ({title, rows, events}), for any window.
 function readTimeline(data) {
   const events = data.events.map(([row, category, start, duration, name, stage, microbatch, sent]) =>
     ({row, category, start, duration, name, stage, microbatch, sent, thin: !computes.includes(category)})).filter(e => looks[e.category]);
@@ -25,7 +25,7 @@ function readTimeline(data) {
 }
 function timelineFrame(width, line, window) {
   const names = Array.from({length: line.ranks}, (_, r) => line.name(r)), longest = widest(names);
-  const short = longest > width * 0.22;  // then only the number
+  const short = longest > width * 0.22;  // if true, only the rank's number is shown
   const frame = {width, left: short ? 34 : 14 + longest, right: width - 10, top: 4};
   frame.labels = short ? names.map((text, r) => (text.match(/\d+/) || [String(r)])[0]) : names;
   frame.lane = 5;

@@ -1,4 +1,4 @@
-// What a run took, in bars: bytes sent, the bubble of each pipeline rank, memory.
+// The resources of a run, as bars: bytes sent, the bubble of each pipeline rank, memory.
 
 function traffic() {
   const groups = [...new Set(trained().flatMap(([run]) => Object.keys(run.bytes_sent)))]

@@ -1,7 +1,7 @@
-// What the reader of curves has chosen: along what they are drawn, which stretch of it, and how.
+// The reader's choices for the curves: the x axis, the visible interval of it, and the way of drawing.
 
 const view = {along: 'iteration', from: null, to: null, smooth: 0, log: false, cut: true};
-// By the name of a curve of each run, with units from small to large.
+// The possible x axes, by the name of a curve of each run, with units from small to large.
 const axes = {
   iteration: {title: 'iteration', units: [[1, 'iteration']], pad: 0.5},
   tokens: {title: 'tokens', units: [[1, 'tokens'], [1e3, 'thousand tokens'], [1e6, 'million tokens'], [1e9, 'billion tokens'], [1e12, 'trillion tokens']], pad: 1},
@@ -9,7 +9,7 @@ const axes = {
 };
 const runs = json('runs');
 const several = runs.length > 1;
-// The last parts of their paths, where these tell them apart.
+// The last parts of the run's paths, if these are unique.
 const lasts = runs.map(run => run.name.split('/').pop());
 runs.forEach((run, r) => {
   run.label = new Set(lasts).size === runs.length ? lasts[r] : run.name;
@@ -20,7 +20,7 @@ const visible = () => trained().filter(([run]) => !isHidden(run.key));
 const has = axis => trained().every(([run]) => run.curves[axis]);
 
 const along = run => run.curves[view.along];
-// Where an iteration lies, between or beyond its neighbours among the places of a curve.
+// The place of an iteration along x: between or beyond its neighbours among the places of a curve.
 function place(run, iteration) {
   const from = run.curves.iteration, to = along(run);
   if (to === from) return iteration;
@@ -33,7 +33,7 @@ function place(run, iteration) {
   }
   return to[low] + (iteration - from[low]) / (from[high] - from[low]) * (to[high] - to[low]);
 }
-// The stretch that is seen, alike in all figures, as an axis of `width` pixels.
+// The visible interval, the same in all figures, as an axis of `width` pixels.
 function seenAlong(width) {
   const axis = axes[view.along], all = visible().map(([run]) => along(run));
   const first = all.length ? least(all.map(x => x[0])) : 0, last = all.length ? most(all.map(x => x[x.length - 1])) : 1;
@@ -59,7 +59,7 @@ function look(change) {
 const whole = {from: null, to: null};
 const picksStretch = frame => picks(frame, (from, to) => look({from, to}), () => look(whole));
 
-// ---- where runs were started again ----
+// ---- resumptions of runs ----
 
 const resumptions = trained().flatMap(([run, r]) => (run.resumptions || []).map(one => ({...one, run, r})));
 resumptions.forEach((one, i) => {
@@ -85,17 +85,17 @@ function markResumptions(frame, list) {
     frame.picture.append(svg('text', {class: 'resumption', x: (at + 3).toFixed(1), y: frame.top + 10}, text));
   }
 }
-// What to say of them at a place of so many pixels.
+// Texts about the resumptions near a place in pixels.
 const resumedNear = (frame, list, at) => list.filter(one => Math.abs(frame.X(resumedAt(one)) - at) < 8)
   .map(one => `${one.number}: ${several ? one.run.label + ' ' : ''}${one.words}`);
-// Whether the run was started again before its i-th place.
+// Whether the run was resumed before its i-th place.
 function restartedAt(run, i) {
   const {iteration} = run.curves;
   return i > 0 && resumptions.some(one => one.run === run && iteration[i - 1] <= one.after && one.after < iteration[i]);
 }
-// Then it stood still, and no line leads there.
+// The run stood still there, so no line leads to that place.
 const paused = (run, i) => view.along === 'seconds' && restartedAt(run, i);
-// Indices of a run's places, in stretches that end where `ends`.
+// Indices of a run's places, split into intervals that end where `ends` is true.
 function stretchesOf(list, ends) {
   const stretches = [[]];
   for (const i of list) {
@@ -104,5 +104,5 @@ function stretchesOf(list, ends) {
   }
   return stretches;
 }
-// Each layout has a speed of its own.
+// Each layout has its own speed, so spikes are found separately for each start.
 const cutOfRun = (run, own, values) => cutAbove(stretchesOf(own, i => restartedAt(run, i)).map(stretch => stretch.map(i => values[i])));

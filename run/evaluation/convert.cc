@@ -49,7 +49,7 @@ std::string convert_weights(const ArchitectureSet& architectures, const std::str
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   require_free(from, to, overwrite);
   const FolderLock lock(to);
-  require_free(from, to, overwrite);  // now that nobody else writes there
+  require_free(from, to, overwrite);  // checked again under the lock
   std::set<std::string> names;
   for (const auto& [name, text] : extras.files) names.insert(name);
   std::string note = note_of_companions(to, names);
@@ -94,7 +94,7 @@ Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool d
   std::set<std::int64_t> whole;
   for (bool again = true; again;) {
     again = false;
-    pruned.removed = superfluous(found, rules);
+    pruned.removed = iterations_to_remove(found, rules);
     for (std::size_t i = found.size(); i-- > 0;) {
       const FoundCheckpoint& one = found[i];
       if (whole.contains(one.iteration) || std::ranges::count(pruned.removed, one.iteration) > 0) {

@@ -27,7 +27,7 @@
 namespace trident {
 namespace {
 
-// A stretch of a source.
+// A contiguous range of a source's tokens.
 struct Part {
   EvaluationRow row;
   std::shared_ptr<const TokenSource> source;
@@ -93,7 +93,7 @@ class PartList {
              is_tokenized(one.path, config_.data.tokenizer.type == "byte");
     });
   }
-  // Parts that are too short.
+  // Messages about parts that are too short.
   const std::vector<std::string>& left() const { return left_; }
 
  private:
@@ -152,20 +152,20 @@ class WindowList {
 
  private:
   std::vector<EvaluationWindows> windows_;
-  std::vector<std::int64_t> ends_;  // of each part's windows among all
+  std::vector<std::int64_t> ends_;  // index behind the last window of each part
 };
 
 void read_window(const Part& part, const EvaluationWindow& window, std::int64_t sequence,
                  std::span<std::int32_t> tokens) {
-  // A part shorter than a window ends with whatever; nothing of that counts.
+  // A part shorter than a window is padded with arbitrary tokens; their losses don't count.
   const std::int64_t begin = part.begin + window.begin;
   const std::int64_t there = std::min(sequence + 1, part.end - begin);
   part.source->read(begin, tokens.first(static_cast<std::size_t>(there)));
   std::ranges::fill(tokens.subspan(static_cast<std::size_t>(there)), tokens[0]);
 }
 
-// One rank's work: adds the losses, the same sums in the same order on every rank and in every
-// layout, to the rows.
+// Runs one rank and adds the losses to the rows. The order of additions is the same on every rank
+// and in every layout.
 void run_rank(const Config& config, const std::string& weights, const Schedule& schedule,
               std::vector<Part>& parts, std::int64_t stride, Transport& transport, Device& device,
               const EvaluationHooks& hooks) {
@@ -192,7 +192,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   for (std::int64_t pass = 0; pass < windows.count(); pass += samples) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
     for (std::int64_t i = 0; i < m * b; ++i) {
-      // Beyond the end the last one again, which nobody counts.
+      // Beyond the end the last window is repeated; these losses don't count.
       const auto window = windows[std::min(pass + own + i, windows.count() - 1)];
       HostMicroBatch& batch = batches[static_cast<std::size_t>(i / b)];
       batch.sample_ids.push_back(pass + own + i);
@@ -214,8 +214,9 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   }
 }
 
-// Short texts need no more samples at once than they have windows, in a micro-batch the same for
-// all layouts; the number of micro-batches is one that a schedule of several ranks may need.
+// Reduces the batch to the number of windows for short texts. The micro-batch size becomes the same
+// in all layouts. The number of micro-batches is reduced on one rank only, since a schedule of
+// several ranks may need it.
 void fit_batch(Config& config, const EvaluationRequest& request, const std::vector<Part>& parts,
                std::int64_t stride) {
   const bool given = std::ranges::any_of(
@@ -305,7 +306,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   PartList list(config, request);
   std::vector<Part> parts;
   problems.collect([&] {
-    if (list.needs_encoder()) access.encoder();  // said once, not for each source
+    if (list.needs_encoder()) access.encoder();  // reports an error once, not for each source
     parts = list.open(access);
   });
   problems.raise();
@@ -367,7 +368,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
         part.row.bytes =
             text_bytes_of(*part.source, part.begin + 1, part.end, known.tokenizer.get());
       } catch (const RequestError&) {
-        // Tokens of an unknown tokenizer.
+        // The tokenizer of these tokens isn't known.
       }
     }
     result.rows.push_back(part.row);

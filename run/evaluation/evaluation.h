@@ -1,5 +1,5 @@
-// The loss of trained weights over whole texts: each token once, with up to a sequence of tokens
-// before it.
+// Evaluates trained weights: the loss over complete texts. Each token is predicted once, with at
+// most one sequence of tokens as its context. `trident eval` uses this interface.
 #pragma once
 
 #include <array>
@@ -16,24 +16,27 @@
 namespace trident {
 
 struct EvaluationRequest {
-  std::string directory;          // a Hugging Face directory, or a run's
-  std::vector<std::string> data;  // paths (open_token_source()); none: those of the run's config
-  std::string split;              // "949,50,1" of each of them; "": whole, or as the run's config
-  std::vector<std::string>
-      parts;                     // of "train", "validation", "test", "all"; none: what is held out
-  std::string tokenizer;         // "": the one beside the weights, else the run's
+  std::string directory;  // a Hugging Face directory, or a run's folder
+  // Paths, as for open_token_source(). If empty, the data of the run's config.
+  std::vector<std::string> data;
+  std::string split;  // of each path, "949,50,1"; "": the split of the run's config, if any
+  // Of "train", "validation", "test", "all". If empty, the held-out data; "all" if there is none.
+  std::vector<std::string> parts;
+  std::string tokenizer;         // "": the tokenizer beside the weights, else the run's
   std::int64_t stride = 0;       // 0: the sequence length (EvaluationWindows)
-  std::vector<std::string> set;  // overrides of the config that this makes: the layout, …
+  std::vector<std::string> set;  // overrides of the config for the evaluation: the layout, …
   std::optional<std::int64_t> ranks;
 };
 
-// A stretch of s tokens and their labels, of which the last `counted` losses count.
+// A window of s tokens and their labels, beginning at token `begin`. `counted` of its losses count,
+// from index `first` on.
 struct EvaluationWindow {
   std::int64_t begin, first, counted;
 };
-// Windows over n tokens, of which all but the first are predicted, each once: the first window
-// counts all its tokens, later ones the last `stride` (1 to s) or fewer at the end, so that at
-// least s - stride come before each. A text shorter than a window counts its first n - 1.
+// The windows over n tokens. Every token but the first is predicted exactly once. The first window
+// counts all its losses; a later window counts its last `stride` (1 to s), or fewer at the end.
+// Each of these tokens thus has at least s - stride tokens of context. A text shorter than a window
+// counts its first n - 1 losses.
 struct EvaluationWindows {
   std::int64_t tokens, sequence_length, stride;
 
@@ -43,9 +46,10 @@ struct EvaluationWindows {
 
 struct EvaluationRow {
   std::string source, part;
-  std::int64_t tokens = 0;            // that are predicted
-  std::optional<std::int64_t> bytes;  // of their text (evaluation_bytes.h), if a tokenizer is known
-  double loss_sum = 0;                // nats
+  std::int64_t tokens = 0;  // predicted tokens
+  // Bytes of their text (evaluation_bytes.h); empty if no tokenizer is known.
+  std::optional<std::int64_t> bytes;
+  double loss_sum = 0;  // nats
 
   double loss() const { return loss_sum / static_cast<double>(tokens); }
   double perplexity() const;
@@ -53,22 +57,23 @@ struct EvaluationRow {
 };
 
 struct Evaluation {
-  std::string directory;  // of the weights
+  std::string directory;  // the directory of the weights
   std::int64_t sequence_length = 0, stride = 0;
-  std::vector<EvaluationRow> rows;  // by source and part
-  std::vector<EvaluationRow> sums;  // by part, where there are several sources
+  std::vector<EvaluationRow> rows;  // one for each source and part
+  std::vector<EvaluationRow> sums;  // one for each part, where there are several sources
 };
 
 struct EvaluationHooks {
   TokenizingOptions tokenizing = {};
   std::function<void(const std::string&)> tell = {};  // a line for people
-  // Of the tokens; on rank 0.
+  // Predicted tokens so far, and in all. Called on rank 0.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
-// In the layout that the overrides say, in this process or under MPI between launch.start->join()
-// and finish(). RequestError with all problems; nothing is written but the cache of tokens. The
-// rows are the same on all ranks, but for their bytes, which are rank 0's.
+// Evaluates in the layout that the overrides give. Runs in this process; under MPI it is collective
+// over the job's processes, between launch.start->join() and finish(). RequestError with all
+// problems; Error where a loss is not finite. Writes nothing but the cache of tokens. All ranks get
+// the same rows; only rank 0 sets their `bytes`.
 Evaluation evaluate(const EvaluationRequest&, const Launch&, const EvaluationHooks&);
 
 }  // namespace trident

@@ -11,7 +11,7 @@
 namespace trident {
 namespace {
 
-// Bytes of what tokens [begin, end) decode to, behind the token before them if there is one.
+// The decoded bytes of tokens [begin, end), decoded as a continuation of the token before them.
 std::int64_t decoded_bytes(const TokenSource& source, std::int64_t begin, std::int64_t end,
                            const Tokenizer* tokenizer) {
   std::vector<std::int32_t> tokens(std::size_t{1} << 16);
@@ -23,7 +23,7 @@ std::int64_t decoded_bytes(const TokenSource& source, std::int64_t begin, std::i
     source.read(at, some);
     for (const std::int32_t token : some) {
       const bool counts = at++ >= begin;
-      if (tokenizer == nullptr) {  // bytes, and entries that are none
+      if (tokenizer == nullptr) {  // ids from 256 on are no bytes
         bytes += counts && token < 256 ? 1 : 0;
         continue;
       }
@@ -37,7 +37,7 @@ std::int64_t decoded_bytes(const TokenSource& source, std::int64_t begin, std::i
   return stream ? bytes + std::ssize(stream->finish()) : bytes;
 }
 
-// Bytes of the text before a token.
+// The bytes of the text before the token at `position`.
 std::int64_t bytes_before(const TokenSource& source, std::int64_t position,
                           const Tokenizer* tokenizer) {
   const auto [before, after] = source.text_marks()->around(position);
@@ -46,7 +46,7 @@ std::int64_t bytes_before(const TokenSource& source, std::int64_t position,
     return static_cast<double>(decoded_bytes(source, before.tokens, end, tokenizer));
   };
   const double whole = decoded(after.tokens);
-  // Tokens that decode to nothing have equal shares.
+  // Tokens that decode to nothing get equal shares.
   const double share = whole > 0 ? decoded(position) / whole
                                  : static_cast<double>(position - before.tokens) /
                                        static_cast<double>(after.tokens - before.tokens);

@@ -1,4 +1,5 @@
-// The bytes of text behind a stretch of tokens, for bits a byte.
+// Counts the bytes of text that a contiguous range of tokens stands for. Bits per byte divides by
+// this number.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +9,12 @@
 
 namespace trident {
 
-// Of tokens [begin, end) of a source. Where these were made of a text, its own bytes: what a
-// tokenizer normalises, or doesn't give back, counts as it was; an end of text, which is none of
-// it, doesn't. Of the bytes between two marks (text_marks.h) tokens have shares as long as what
-// they decode to. Of tokens whose text isn't known, the bytes of what they decode to. `tokenizer`:
-// nullptr for bytes.
+// The bytes of tokens [begin, end) of a source. `tokenizer` is nullptr if tokens are bytes.
+//
+// If the tokens were made from a text, counts the bytes of the original text: characters that the
+// tokenizer normalises or drops count as they were, and an end-of-text token counts nothing. The
+// bytes between two marks (datasets/text_marks.h) are divided among their tokens in
+// proportion to the decoded lengths. If the text isn't known, counts the decoded bytes.
 std::int64_t text_bytes_of(const TokenSource&, std::int64_t begin, std::int64_t end,
                            const Tokenizer* tokenizer);
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// The data section of the run's config; null where the directory is none of a run.
+// The data section of the run's config; null where the directory is not a run's.
 json data_of_run(const std::string& directory) {
   const std::string path = directory + "/config.json";
   const json config = parse_json(read_file(path, std::uint64_t{64} << 20), path);
@@ -28,13 +28,13 @@ json data_of_run(const std::string& directory) {
   return run ? config["data"] : json();
 }
 
-// Of the data section of a run whose tokens are bytes, if they are those of texts.
+// Whether a run trained on texts alone, by the data section of its config.
 bool trained_on_texts(const json& data) {
   for (const json& one : data.value("train", json::array())) {
     try {
       if (!is_tokenized(one.at("path").get<std::string>(), false)) return false;
     } catch (const std::exception&) {
-      return false;  // which has gone, or is none
+      return false;  // the file is gone, or the path is invalid
     }
   }
   return true;
@@ -49,8 +49,8 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
   const std::string beside_path = weights + "/tokenizer.json";
   const bool beside = std::filesystem::is_regular_file(beside_path, missing);
   const bool of_file = data.value(json::json_pointer("/tokenizer/type"), "") == "file";
-  // "byte" is also the default where tokens came ready-made, of which nothing says what text they
-  // are.
+  // "byte" is also the default of a run that read token files. Nothing then says which text the
+  // tokens stand for.
   const bool bytes = beside   ? has_byte_tokenizer(weights)
                      : of_run ? !of_file && trained_on_texts(data)
                               : vocab_size == 256;
@@ -74,7 +74,7 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
     data["split"] = request.split;
     data.erase("validation");
   }
-  // Of this model, not of what the run trained with.
+  // These keys get the defaults for this model, not the values of the run.
   for (const char* key : {"sequence_length", "shuffle", "seed"}) data.erase(key);
   return data;
 }
@@ -87,7 +87,7 @@ std::string evaluation_config(const EvaluationRequest& request, const std::strin
   json model =
       parse_json(model_keys(*architectures.at(single.model.architecture), weights), weights);
   model["make_vocab_size_divisible_by"] = 1;
-  // Enough tokens for products that are worth it, and micro-batches for a pipeline.
+  // Enough tokens for efficient matrix products, and enough micro-batches for a pipeline.
   const auto sequences = std::max<std::int64_t>(1, 2048 / single.model.max_position_embeddings);
   return json_text(
       json{{"model", model},

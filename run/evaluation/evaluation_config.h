@@ -1,5 +1,5 @@
-// The config by which weights are evaluated: their model, and the data that is asked for or was the
-// run's.
+// Makes the config for an evaluation from the model of the weights and the data of the request, or
+// of the run if the request names no data.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace trident {
 
-// As JSON; `weights`: the directory of the weights that the request's directory leads to.
-// RequestError where that is no model, or nothing says which data.
+// The config as JSON. `weights` is the directory of the weights that belongs to the request's
+// directory. RequestError where it holds no model, or where neither request nor run names data.
 std::string evaluation_config(const EvaluationRequest& request, const std::string& weights);
 
 }  // namespace trident

@@ -16,31 +16,32 @@ namespace {
 
 using nlohmann::json;
 
-// Keys of the model that change no tensor.
+// Keys of the model that do not change the saved tensors.
 constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
                                         "/model/init_method_std", "/model/pad_token_id",
                                         "/model/make_vocab_size_divisible_by"};
 constexpr const char* products_pointer = "/runtime/bf16_products";
-// Sections of which nothing has to be said: where files lie, and what the layout line tells; and
-// keys in them that change last digits.
-constexpr const char* kUntold[] = {"/checkpoint/", "/logging/", "/parallel/", "/runtime/",
-                                   "/derived"};
-constexpr const char* kTold[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
-                                 "/parallel/rank_order", "/runtime/collective_algorithm",
-                                 products_pointer};
+// kUnreportedSections: sections whose differences are not reported, since they are paths, or appear
+// in the line about the layout. kReportedKeys: keys in these sections that change the last digits
+// of results.
+constexpr const char* kUnreportedSections[] = {"/checkpoint/", "/logging/", "/parallel/",
+                                               "/runtime/", "/derived"};
+constexpr const char* kReportedKeys[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
+                                         "/parallel/rank_order", "/runtime/collective_algorithm",
+                                         products_pointer};
 
 bool begins_with_any(const std::string& path, const auto& prefixes) {
   return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
 }
 
-// What this program does where a config doesn't say it: an earlier one that filled it in may not
-// have known the key.
+// The saved config with this program's defaults for the keys that it lacks: the program that saved
+// it may be older than these keys.
 json filled_in(const std::string& saved, const Config& config) {
   try {
     return json_or_null(
         config_to_json(parse_config(saved, {}, {.constraints = config.constraints}).config));
   } catch (const std::exception&) {
-    return json::object();  // of keys that are gone: the comparison names them
+    return json::object();  // it has keys that no longer exist: the comparison names them
   }
 }
 
@@ -72,16 +73,18 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
       return it == values.end() ? std::string("nothing") : it->second;
     };
     const std::string was_all = value(there), is_all = value(here);
-    const bool told = begins_with_any(pointer, kTold) || !begins_with_any(pointer, kUntold);
+    const bool told =
+        begins_with_any(pointer, kReportedKeys) || !begins_with_any(pointer, kUnreportedSections);
     if (was_all == is_all || !told) continue;
-    // What "auto" becomes is told where it is chosen (run/startup/bf16_products.h).
+    // run/startup/bf16_products.h reports what "auto" chose.
     const auto is_auto = [](const std::string& text) { return text == "\"auto\""; };
     if (pointer == products_pointer && (is_auto(was_all) || is_auto(is_all))) continue;
     const std::string was = printable(was_all, 200), is = printable(is_all, 200);
     const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
     if (pointer == "/model/vocab_size" && more_entries(was_all)) {
-      lines.push_back(fmt::format("{}: {} in the checkpoint, now {}: the entries beyond begin anew",
-                                  pointer, was, is));
+      lines.push_back(
+          fmt::format("{}: {} in the checkpoint, now {}: the added entries get initial weights",
+                      pointer, was, is));
     } else if (model) {
       problems.push_back(fmt::format("config: {}: is {}, the checkpoint's model has {} ({})",
                                      pointer, is, was, name));

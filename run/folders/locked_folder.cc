@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr std::ptrdiff_t kRunsKept = 64;
 constexpr std::size_t kCommandKept = 4000, kFileRead = 16384;  // bytes
 
-// What a folder's file says, an empty object where it says nothing.
+// The contents of a folder's file; an empty object if the file has none.
 nlohmann::json owner_in(int file) {
   char text[kFileRead];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
@@ -40,8 +40,8 @@ std::string text_of(const nlohmann::json& owner, const char* key) {
   return it->is_string() ? it->get<std::string>() : it->dump();
 }
 
-// Locks an open file or folder; true where another process has it, and not just for the moment that
-// a check takes. File systems without locks are taken as they are.
+// Locks an open file or folder. Returns true if another process holds it for longer than a check
+// takes. On a file system without locks it returns false and holds no lock.
 bool taken(const FileDescriptor& opened) {
   for (int attempt = 0; attempt < 15; ++attempt) {
     if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return false;
@@ -90,7 +90,7 @@ bool LockedFolder::still_held() const {
   return leads_to((fs::path(path) / run_file).string(), lock) && leads_to(path, folder_lock);
 }
 
-void take_hold(LockedFolder& folder, bool made, int create) {
+void lock_folder(LockedFolder& folder, bool made, int create) {
   const std::string file = (fs::path(folder.path) / run_file).string();
   const auto refuse = [&](const std::string& why) {
     throw RequestError(fmt::format("{}: {}: {}", folder.quoted(), file, why));
@@ -101,7 +101,7 @@ void take_hold(LockedFolder& folder, bool made, int create) {
   }
   if (made && folder.folder_lock.get() < 0) refuse("was removed meanwhile; try again");
   const bool folder_held = folder.folder_lock.get() >= 0 && taken(folder.folder_lock);
-  // What a link leads to is nobody's to sign; a pipe is nobody's to wait for.
+  // The run must not write through a link, nor wait for the other end of a pipe.
   FileDescriptor opened(
       ::open(file.c_str(),
              O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (folder_held ? 0 : create), 0666));
@@ -110,14 +110,16 @@ void take_hold(LockedFolder& folder, bool made, int create) {
   if (opened.get() >= 0 && (::fstat(opened.get(), &status) != 0 || !S_ISREG(status.st_mode))) {
     refuse("not a regular file");
   }
-  if (opened.get() < 0 && code != ENOENT && code != ENOTDIR) {  // as require_output_directory will
+  if (opened.get() < 0 && code != ENOENT &&
+      code != ENOTDIR) {  // check_output_directory() reports these two
     refuse(code == ELOOP ? "is a link; remove it"
                          : "can't open: " + std::system_category().message(code));
   }
   const bool held = opened.get() >= 0 && taken(opened);
-  if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as the lock finds it
+  if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as it is under the lock
   if (!held && !folder_held) {
-    // Somebody may have removed what was opened, and a third one have made and locked it anew.
+    // Another process may have removed the opened file, and a third one may have made and locked a
+    // new one.
     const bool lost = made && create != 0 && opened.get() < 0;
     if (lost || !leads_to(file, opened) || !leads_to(folder.path, folder.folder_lock)) {
       refuse("was replaced meanwhile; try again");
@@ -139,7 +141,7 @@ void take_hold(LockedFolder& folder, bool made, int create) {
                   text_of(folder.owner, "run_id")));
 }
 
-StartHold::StartHold(const std::string& save)
+StartLock::StartLock(const std::string& save)
     : path_((fs::path(save) / ".trident-starting").string()) {
   for (int attempt = 0; attempt < 15; ++attempt) {
     FileDescriptor opened(
@@ -148,17 +150,17 @@ StartHold::StartHold(const std::string& save)
     if (taken(opened)) {
       throw Error(
           fmt::format("config: /checkpoint/save: \"{}\": another start of the run there is under "
-                      "way (it has {}); "
-                      "wait until that trains, or has ended",
+                      "way (it holds {}); "
+                      "wait until it trains, or has ended",
                       save, path_));
     }
-    if (!leads_to(path_, opened)) continue;  // whoever had it has removed it
+    if (!leads_to(path_, opened)) continue;  // its last holder has removed it
     lock_ = std::move(opened);
     return;
   }
 }
 
-void StartHold::release() {
+void StartLock::release() {
   if (lock_.get() < 0) return;
   ::unlink(path_.c_str());
   lock_ = FileDescriptor();
@@ -184,14 +186,14 @@ void sign(const LockedFolder& folder, const nlohmann::ordered_json& owner) {
   struct stat old {};
   if (::fstat(folder.lock.get(), &old) != 0) return;
   const auto before = static_cast<std::size_t>(old.st_size);
-  text.resize(std::max(size, std::min(before, kFileRead)), ' ');  // more of it nobody reads
+  text.resize(std::max(size, std::min(before, kFileRead)), ' ');  // readers stop at kFileRead
   const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
   if (written == static_cast<ssize_t>(text.size())) {
     [[maybe_unused]] const int cut = ::ftruncate(folder.lock.get(), static_cast<off_t>(size));
   }
 }
 
-LockedFolder described(const std::string& path) {
+LockedFolder read_without_lock(const std::string& path) {
   LockedFolder folder{.path = path};
   const FileDescriptor file(
       ::open((fs::path(path) / run_file).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));

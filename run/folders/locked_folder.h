@@ -1,5 +1,7 @@
-// A folder of a run, and the file in it that says whose it is: both are locked while the run has
-// them (run/folders/run_folder.h).
+// A folder of a run, and the file .trident-run in it, which names the run. A run locks both with
+// flock() while it lives (run/folders/run_folder.h).
+//
+// World rank 0 and commands call these functions; none is collective.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,43 +14,43 @@ namespace trident {
 
 inline constexpr const char* run_file = ".trident-run";
 
-// One of the folders, as it was found.
+// One folder of a run, with its locks and the contents of its file.
 struct LockedFolder {
-  const char* key = nullptr;  // of the config
+  const char* key = nullptr;  // the config key that names the folder
   std::string path;
-  FileDescriptor lock;         // of the file; none where there is none yet
-  FileDescriptor folder_lock;  // none where there is no folder yet
+  FileDescriptor lock;         // the open file; empty while the file does not exist
+  FileDescriptor folder_lock;  // the open folder; empty while the folder does not exist
   nlohmann::json owner = nlohmann::json::object();
 
   // For messages: "config: /checkpoint/save: \"weights\"".
   std::string quoted() const;
   bool exists(const std::string& name) const;
-  std::string run() const;  // "" where the file doesn't say
-  // The runs that were here, the last one included.
+  std::string run() const;  // "" if the file names no run
+  // All runs that the file lists, the last one included.
   std::vector<std::string> runs() const;
-  // Whether path and file still lead to what is locked; of what wasn't there there is nothing to
-  // ask.
+  // Whether the paths still lead to the locked folder and file. A folder or file that did not exist
+  // when the locks were taken counts as still held.
   bool still_held() const;
 };
 
-// Whether the name still leads to what was opened; of what wasn't there there is nothing to ask.
+// Whether the path `name` still leads to the opened file. True if `opened` is empty.
 bool leads_to(const std::string& name, const FileDescriptor& opened);
 
-// Takes hold of the folder and of its file, where there are such; `made`: of the folder in any
-// case, and with O_CREAT of the file, made once the folder is held. RequestError where another
-// process has them.
-void take_hold(LockedFolder& folder, bool made, int create);
+// Locks the folder and its file, as far as they exist. With `made` the folder must exist; with
+// O_CREAT in `create` the function also creates the file, once it holds the folder. Throws
+// RequestError if another process holds either of them.
+void lock_folder(LockedFolder& folder, bool made, int create);
 
-// While it lives no other start looks for what the run in checkpoint.save could go on from; until
-// the folders are held, which takes as long as reading does.
-class StartHold {
+// While this object lives, no other start of the run in checkpoint.save looks for checkpoints to
+// resume from. A start keeps it until it holds the run's folders; it reads checkpoints meanwhile.
+class StartLock {
  public:
-  // Error where another start has it. Where there is no folder, or it can't be written to,
-  // nothing is held.
-  explicit StartHold(const std::string& save);
-  StartHold(const StartHold&) = delete;
-  StartHold& operator=(const StartHold&) = delete;
-  ~StartHold() { release(); }
+  // Throws Error if another start holds it. Holds nothing if the folder does not exist or can't be
+  // written to.
+  explicit StartLock(const std::string& save);
+  StartLock(const StartLock&) = delete;
+  StartLock& operator=(const StartLock&) = delete;
+  ~StartLock() { release(); }
   void release();
 
  private:
@@ -56,18 +58,18 @@ class StartHold {
   FileDescriptor lock_;
 };
 
-// The key of a run's file that says how the run's bf16 products are done
+// The key in .trident-run for the run's way of computing bf16 products
 // (run/startup/bf16_products.h).
 inline constexpr const char* bf16_products_key = "bf16_products";
 
-// What a run writes into its folders' files.
+// The contents that a run writes into the .trident-run of its folders.
 nlohmann::ordered_json owner_of(const std::string& run_id, const std::string& command,
                                 std::vector<std::string> earlier);
-// A full disk keeps the text out; the lock holds all the same. Whoever dies on the way leaves the
-// old text or the new one.
+// Writes `owner` into the file of the locked folder. On a full disk the text may be missing; the
+// lock holds all the same. A process that dies on the way leaves the old text or the new one.
 void sign(const LockedFolder& folder, const nlohmann::ordered_json& owner);
 
-// The folder as its file describes it, without a lock.
-LockedFolder described(const std::string& path);
+// Reads the folder's file without locking it.
+LockedFolder read_without_lock(const std::string& path);
 
 }  // namespace trident

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr auto kLogs = "/logging/dir";
 constexpr auto kWeights = "/checkpoint/save";
 
-// Removes what dead saves have left, and `all` checkpoints of a run that doesn't go on.
+// Removes the files that dead saves have left; with `all`, for a new run, all checkpoints, too.
 void clear_checkpoints(const std::string& directory, bool all) {
   FileSystem& files = real_files();
   clear_unfinished(files, directory);
@@ -51,7 +51,7 @@ std::vector<LockedFolder> folders_of(const Config& config) {
   return folders;
 }
 
-// What is wrong with a folder, told with its key.
+// Runs `check` on the folder's path and puts the folder's key before its problems.
 void at(const LockedFolder& folder, const std::function<void(const std::string&)>& check) {
   try {
     check(folder.path);
@@ -72,9 +72,8 @@ void check_logs(const Config& config, const LockedFolder& logs, const std::strin
     throw RequestError(fmt::format(
         "{} holds the log files of {}, not of the checkpoint's ({}); choose another directory",
         logs.quoted(),
-        logs.runs().empty()
-            ? fmt::format("a run that isn't known, as there is no {} there", run_file)
-            : "another run",
+        logs.runs().empty() ? fmt::format("an unknown run, as there is no {} there", run_file)
+                            : "another run",
         resumed));
   }
   MetricsFile::require_free(logs.path, config.logging.overwrite);
@@ -92,8 +91,8 @@ void check_logs(const Config& config, const LockedFolder& logs, const std::strin
   }
 }
 
-// Whether the weights in `directory` are the checkpoint's: of a copy, whose times don't say whose
-// they are.
+// Whether the weights in `directory` are the checkpoint's, by their contents: the file times of a
+// copied directory don't identify the run that saved them.
 bool has_its_weights(const std::string& directory, const Manifest& manifest) {
   bool any = false;
   try {
@@ -102,7 +101,7 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
       const VerifiedFile file((fs::path(directory) / name).string(), saved);
       if (file.blocks() == 0) return false;
       ByteBuffer bytes;
-      file.read(0, bytes);  // of large ones a part: other ranks wait
+      file.read(0, bytes);  // only two blocks, since other ranks wait
       file.read(file.blocks() - 1, bytes);
       any = true;
     }
@@ -112,11 +111,12 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
   return any;
 }
 
-// The run that has saved the weights, or what belongs to a set of them; "" where that isn't known.
+// The run that has saved the weights in `directory`, or the other files of their set; "" if
+// unknown.
 std::string run_of_set(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
   const std::string run = run_of_weights(directory);
   if (!run.empty()) return run;
-  const bool any = weights_in(directory).empty();  // files alone, which lie beside the checkpoints
+  const bool any = weights_in(directory).empty();  // without weights, next to checkpoints
   for (const FoundCheckpoint& one : found) {
     if (one.manifest && (any || has_its_weights(directory, *one.manifest))) {
       return one.manifest->run_id;
@@ -154,9 +154,9 @@ void check_weights(const Config& config, const LockedFolder& logs, const LockedF
                     weights.quoted()));
   }
   if (config.checkpoint.overwrite) return;
-  // A run that goes on was let in when it began: what runs have left that it then came after is
-  // its own to replace. A new one comes after those whose logs it replaces; where logs stay,
-  // check_logs() has refused that.
+  // A resumed run passed these checks when it began, so it may replace the files of the runs that
+  // preceded it. A new run may replace the files of the runs whose logs it replaces; check_logs()
+  // has refused a new run that may not replace the logs.
   const bool asked =
       !resumed.empty() || config.logging.overwrite || logs.exists(MetricsFile::kName);
   const auto require_own = [&](const std::string& name, const std::string& run) {
@@ -169,7 +169,7 @@ void check_weights(const Config& config, const LockedFolder& logs, const LockedF
                     weights.quoted(), name, run.empty() ? "something else" : "run " + run));
   };
   const std::vector<FoundCheckpoint> found = find_checkpoints(weights.path);
-  if (resumed.empty()) {  // then they go
+  if (resumed.empty()) {  // a new run removes them
     for (const FoundCheckpoint& one : found) {
       const std::string unread = one.foreign ? "" : weights.run();
       require_own(fs::path(one.path).filename().string(),
@@ -184,15 +184,15 @@ void check_weights(const Config& config, const LockedFolder& logs, const LockedF
   }
 }
 
-// Weights that a copied run knows as its own by their contents say so from then on: their
-// checkpoint won't be there for ever.
+// Signs weights that a copied run recognises as its own by their contents, since the checkpoint
+// that identifies them will be removed some day.
 void sign_copied(const std::string& directory, const std::string& run) {
   if (weights_in(directory).empty() || !run_of_weights(directory).empty()) return;
   if (run_of_set(directory, find_checkpoints(directory)) != run) return;
   try {
     sign_weights(directory, run);
   } catch (const std::exception&) {
-    // A full disk, say: a later start is asked again.
+    // The disk may be full; the next start tries again.
   }
 }
 
@@ -209,10 +209,11 @@ void check_room(const LockedFolder& weights, std::int64_t bytes) {
       "{}: the weights take {}, but its file system has {} free{}; make room, or "
       "choose another directory",
       weights.quoted(), bytes_text(bytes), bytes_text(free),
-      weights_in(weights.path).empty() ? "" : " (the set there stays until the new one is whole)"));
+      weights_in(weights.path).empty() ? ""
+                                       : " (the set there stays until the new one is complete)"));
 }
 
-// The folders of a run, locked where they have a file.
+// Checks the folders of a run, and locks the existing ones and their files.
 std::vector<LockedFolder> checked_folders(const Config& config, std::int64_t weight_bytes,
                                           const std::string& resumed) {
   std::vector<LockedFolder> folders = folders_of(config);
@@ -230,7 +231,7 @@ std::vector<LockedFolder> checked_folders(const Config& config, std::int64_t wei
     const bool twice = &folder != &folders.front() && folders.front().folder_lock.get() >= 0;
     std::error_code ignored;
     if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
-    attempt([&] { take_hold(folder, false, 0); });
+    attempt([&] { lock_folder(folder, false, 0); });
     attempt([&] { at(folder, check_output_directory); });
     usable[static_cast<std::size_t>(&folder - folders.data())] = problems.size() == before;
   }
@@ -254,16 +255,18 @@ bool died_before_saving(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
   const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
   if (asked.save.empty() || !saves || asked.resume == "never") return false;
-  const LockedFolder logs = described(config.logging.dir), weights = described(asked.save);
+  const LockedFolder logs = read_without_lock(config.logging.dir),
+                     weights = read_without_lock(asked.save);
   if (logs.run().empty() || logs.run() != weights.run() || !logs.exists(MetricsFile::kName)) {
     return false;
   }
-  // Where `latest` is there have been checkpoints; nodes' are told in a list.
+  // `latest` shows that there have been checkpoints in checkpoint.save, the list of starts that
+  // there have been some on nodes.
   const std::vector<FoundCheckpoint> found = find_checkpoints(asked.save);
   if (!found.empty() || weights.exists(latest_name)) return false;
   try {
     if (read_starts(asked.save, logs.run()).any_on_nodes()) return false;
-  } catch (const Error&) {  // then it isn't known
+  } catch (const Error&) {  // unknown
     return false;
   }
   return set_file_in(asked.save).empty() || is_among(logs.runs(), run_of_set(asked.save, found));
@@ -277,10 +280,11 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
                        const StartingPoint& start)
     : run_id_(run_of(start)) {
   const std::string resumed = run_id_;
-  // One that begins anew because it died early keeps its name: it may die again between signing.
-  if (start.again) run_id_ = described(config.logging.dir).run();
+  // A run that begins again because it died early keeps its id: it may die again after it has
+  // signed only one folder.
+  if (start.again) run_id_ = read_without_lock(config.logging.dir).run();
   if (run_id_.empty()) run_id_ = new_id();
-  std::vector<NewDirectories> made;  // go after their locks
+  std::vector<NewDirectories> made;  // destroyed after their locks
   std::vector<LockedFolder> folders = checked_folders(config, weight_bytes, resumed);
   for (const LockedFolder& folder : folders) {
     at(folder, [&](const std::string& path) { made.emplace_back(path); });
@@ -289,10 +293,10 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   try {
     for (LockedFolder& folder : folders) {
       if (folder.lock.get() >= 0) continue;
-      take_hold(folder, true, O_CREAT);
+      lock_folder(folder, true, O_CREAT);
       fresh.push_back(&folder);
     }
-    // Another run may have come and gone since that was looked at.
+    // Another run may have come and gone since the first check.
     check_logs(config, folders[0], resumed);
     if (folders.size() == 2) check_weights(config, folders[0], folders[1], resumed);
     if (!resumed.empty()) {
@@ -310,11 +314,11 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     throw;
   }
   std::vector<std::string> earlier = folders[0].runs();
-  if (folders.size() == 2) {  // what those have saved there stays theirs, however often it fails
+  if (folders.size() == 2) {  // the run whose weights are there must not drop out of the list
     const std::string saved = run_of_weights(folders[1].path);
     if (std::erase(earlier, saved) > 0) earlier.push_back(saved);
   }
-  std::erase(earlier, run_id_);  // a run that goes on is not before itself
+  std::erase(earlier, run_id_);  // a resumed run is not earlier than itself
   owner_ = owner_of(run_id_, command, std::move(earlier));
   owner_[bf16_products_key] = config.runtime.bf16_products;
   for (LockedFolder& folder : folders) {
@@ -328,8 +332,8 @@ void RunFolders::require_held() const {
   for (const LockedFolder& folder : folders_) {
     if (folder.still_held()) continue;
     throw Error(
-        fmt::format("{}: this folder, or its {}, was removed or replaced while the run "
-                    "went on: nothing more is written",
+        fmt::format("{}: this folder, or its {}, was removed or replaced during the "
+                    "run: nothing more is written",
                     folder.path, run_file));
   }
 }
@@ -344,21 +348,21 @@ std::string RunFolders::hold_saves() {
                        (fs::is_directory(held.path, ignored) && fs::is_empty(held.path, ignored));
   if (!same && !nothing) {
     throw Error(
-        fmt::format("{}: this folder was replaced while the run went on: nothing is "
+        fmt::format("{}: this folder was replaced during the run: nothing is "
                     "written there",
                     held.path));
   }
-  fs::create_directories(held.path, ignored);  // what is missing then fails below
+  fs::create_directories(held.path, ignored);  // lock_folder() reports a failure
   if (same) anew.folder_lock = std::move(held.folder_lock);
-  take_hold(anew, true, O_CREAT);
+  lock_folder(anew, true, O_CREAT);
   sign(anew, owner_);
   held = std::move(anew);
-  return fmt::format("warning: {} was removed while the run went on; made anew", held.path);
+  return fmt::format("warning: {} was removed during the run; made again", held.path);
 }
 
 FolderLock::FolderLock(const std::string& directory) : made_(directory) {
   LockedFolder folder{.path = directory};
-  take_hold(folder, true, 0);
+  lock_folder(folder, true, 0);
   locks_.push_back(std::move(folder.lock));
   locks_.push_back(std::move(folder.folder_lock));
 }

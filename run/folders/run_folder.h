@@ -1,12 +1,14 @@
-// Whose a folder is. A run has logging.dir and checkpoint.save while it lives: each holds a file,
-// .trident-run, that says which run it is and which ones were in logging.dir before. File and
-// folder are locked until the run ends, however it ends. The lock belongs to the folder itself,
-// whatever path or link leads there.
+// Ownership of a run's folders, logging.dir and checkpoint.save. Each holds a file, .trident-run,
+// that names the run and the runs that were in logging.dir before. The run locks file and folder
+// until it ends, however it ends. The lock belongs to the folder itself, whatever path or link
+// leads there.
 //
-// Files of others are replaced only where that was asked for: the logs of an earlier run with
-// logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite. The
-// weights that the runs in logging.dir have saved (formats/hugging_face/weights_folder.h:
-// run_of_weights) are part of it: they need no word of their own.
+// A run replaces files of other runs only on request: the logs of an earlier run with
+// logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite.
+// logging.overwrite also covers the weights that the runs in logging.dir have saved
+// (formats/hugging_face/weights_folder.h: run_of_weights).
+//
+// World rank 0 calls these functions, or the command before the ranks start; none is collective.
 #pragma once
 
 #include <cstdint>
@@ -21,35 +23,35 @@
 
 namespace trident {
 
-// Bytes that the weights of a run take in checkpoint.save, but for the headers of their files.
+// The bytes that the weights of a run take in checkpoint.save, without the headers of their files.
 std::int64_t saved_bytes(const PrecisionConfig&, std::int64_t parameters);
 
-// RequestError, with all problems, where a run would not be allowed to write into its folders, or
-// where there is no room for its weights (a set that is there stays until the new one is whole).
-// `resumed` is the run that goes on, whose files are its own; "" where it is a new one. Writes
-// nothing.
+// Throws RequestError, with all problems, if a run may not write into its folders, or if the disk
+// has no space for its weights (an old set stays until the new one is complete). `resumed` is the
+// id of the run that resumes, which owns its earlier files; "" for a new run. Writes nothing.
 void check_output(const Config&, std::int64_t weight_bytes, const std::string& resumed = "");
 
-// Whether a run that saves checkpoints, and may go on from them, has died in these folders before
-// its first one: started again it begins anew, and its log files with it.
+// Whether a run that saves checkpoints, and may resume from them, died in these folders before its
+// first checkpoint. Its next start begins from the first iteration, with new log files.
 bool died_before_saving(const Config&);
 
-// Holds the folders of a run until it goes.
+// Holds the locks of a run's folders while it lives.
 class RunFolders {
  public:
-  // check_output(), then makes the folders and takes hold of them; finishes and clears away what a
-  // dead run was saving there, and where the run is new, the checkpoints that it may replace.
-  // RequestError where one can't be made or written, or where other checkpoints lie there than
-  // `start` has found; then none is left behind. `command` is for people who find the folder in
-  // use.
+  // Calls check_output(), then makes and locks the folders. Finishes or removes the save that a
+  // dead run left unfinished there, and, for a new run, removes the checkpoints that it may
+  // replace. Throws RequestError if a folder can't be made or written, or if it holds other
+  // checkpoints than `start` has found; no new folder stays then. Messages to other users of the
+  // folder quote `command`.
   RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command,
              const StartingPoint& start = {});
 
   const std::string& run_id() const { return run_id_; }
-  // Error where one has been removed or replaced meanwhile: what lies there now is somebody else's.
+  // Throws Error if a folder was removed or replaced meanwhile: its present files belong to others.
   void require_held() const;
-  // The same of checkpoint.save alone, but one that was removed, or emptied, is made anew, since
-  // nothing could be saved there ever again. Gives what there is to tell of that, "" else.
+  // Checks checkpoint.save alone. Makes it again if it was removed or emptied, since the run could
+  // never save there otherwise, and returns a warning that says so; else "". Throws Error if it was
+  // replaced.
   std::string hold_saves();
 
  private:
@@ -58,16 +60,16 @@ class RunFolders {
   std::vector<LockedFolder> folders_;  // logging.dir, then checkpoint.save if there is one
 };
 
-// A run's folders, before the run takes hold of them and after.
+// A run's folders, before and after the run locks them.
 struct FoldersToHold {
-  std::int64_t weight_bytes = 0;     // that will be saved
-  std::string command;               // for people who find the folders in use
-  std::unique_ptr<RunFolders> held;  // once the run has begun, until this object goes
+  std::int64_t weight_bytes = 0;     // of the weights that the run will save
+  std::string command;               // for messages to other users of the folders
+  std::unique_ptr<RunFolders> held;  // null until the run has begun
 };
 
-// Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and
-// leaves nothing behind, nor an empty folder that it has made. RequestError where a run, or another
-// such save, has it.
+// Locks a folder for a command that saves weights outside a run. Makes the folder if it does not
+// exist. The destructor removes a folder that this object made and that is still empty. Throws
+// RequestError if a run, or another save of this kind, holds the folder.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& directory);

@@ -25,14 +25,15 @@ using nlohmann::json;
 
 const std::string kDifferent = "differs from the checkpoint: ";
 
-// Whether that is a checkpoint, or was one: weights alone are not what it stands for, then.
+// Whether the folder is a checkpoint or was one. checkpoint.load then doesn't mean its weights
+// alone.
 bool is_checkpoint(const std::string& path) {
   const fs::path folder = path;
   std::error_code code;
   if (fs::exists(fs::symlink_status((folder / manifest_name).parent_path(), code))) return true;
   if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
     const std::string text = fmt::format("config: /checkpoint/load: {}: {}", path, code.message());
-    // Of names and rights; anything else is of this moment.
+    // Errors of names and permissions last; others may be temporary.
     const std::errc lasting[] = {std::errc::filename_too_long, std::errc::permission_denied,
                                  std::errc::too_many_symbolic_link_levels};
     if (std::ranges::any_of(lasting, [&](std::errc one) { return code == one; })) {
@@ -40,15 +41,15 @@ bool is_checkpoint(const std::string& path) {
     }
     throw Error(text);
   }
-  // In a run's folder its name says so.
+  // In a run's folder the name identifies a checkpoint.
   const fs::path real = fs::weakly_canonical(fs::absolute(folder, code), code);
   const fs::path save = real.parent_path();
   return is_checkpoint_name(real.filename().string()) && fs::is_directory(real, code) &&
          (fs::exists(save / latest_name, code) || fs::exists(save / run_file, code));
 }
 
-// Whether what is loaded from `path` is among the checkpoints in `save`, which go as a new run
-// begins, or all of them. What was set aside there stays.
+// Whether `path` leads to one of the checkpoints in `save`, or to `save` itself with checkpoints in
+// it: a new run removes these. It does not remove quarantined ones.
 bool would_go(const std::string& path, const std::string& save,
               const std::vector<FoundCheckpoint>& there) {
   if (save.empty()) return false;
@@ -68,25 +69,24 @@ std::vector<std::string> listing_of(const std::vector<FoundCheckpoint>& found) {
   return list;
 }
 
-// The whole ones in `save`, the newest first. Of the others it says what is wrong, unless that was
-// saved before one that is whole.
+// The complete checkpoints among `found`, the newest first. Adds a message about each of the
+// others, unless a later one is complete.
 std::vector<FoundCheckpoint> whole_ones(const std::vector<FoundCheckpoint>& found,
                                         StartingPoint& start) {
   std::vector<FoundCheckpoint> whole = newest_first(found);
   for (const FoundCheckpoint& one : found) {
     const bool older = !whole.empty() && one.iteration < whole.front().iteration;
     if (one.foreign && !older) {
-      throw RequestError(
-          fmt::format("{} (not damaged: no earlier one is taken in its place)", one.problem));
+      throw RequestError(fmt::format("{} (not damaged: no earlier one replaces it)", one.problem));
     }
     if (!one.problem.empty() && !older) {
-      start.messages.push_back("warning: not a checkpoint to go on from: " + one.problem);
+      start.messages.push_back("warning: can't resume from a checkpoint: " + one.problem);
     }
   }
   return whole;
 }
 
-// checkpoint.load names the checkpoint at `path`, and no other serves.
+// Opens the checkpoint at `path`, which checkpoint.load names, so that no other one may replace it.
 FoundCheckpoint named(const std::string& path) {
   FoundCheckpoint checkpoint{.path = path};
   try {
@@ -98,7 +98,7 @@ FoundCheckpoint named(const std::string& path) {
   return checkpoint;
 }
 
-// Tensors of a checkpoint by the names that the model has for them.
+// Renames the tensors of a checkpoint to the model's names.
 void rename_tensors(Manifest& manifest, const std::map<std::string, std::string>& mapping) {
   if (mapping.empty()) return;
   const auto parameter_of = [](const std::string& name) { return name.substr(name.find('/') + 1); };
@@ -115,7 +115,8 @@ void rename_tensors(Manifest& manifest, const std::map<std::string, std::string>
   manifest.tensors = std::move(tensors);
 }
 
-// Those that checkpoint.load leads to: names and parts are what the config asks for.
+// Applies the config's key_mapping and exclude_from_loading to the checkpoints from
+// checkpoint.load.
 void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
   const auto excluded = [&](const char* part) {
     return std::ranges::count(asked.exclude_from_loading, part) > 0;
@@ -126,7 +127,8 @@ void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
   for (FoundCheckpoint& one : start.checkpoints) rename_tensors(*one.manifest, asked.key_mapping);
 }
 
-// The nodes' checkpoints among those of checkpoint.save, each where it is later than what follows.
+// Merges the checkpoints on nodes into the list of checkpoints in checkpoint.save, the latest one
+// first.
 void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
                   StartingPoint& start) {
   for (const FoundOnNodes::One& one : on_nodes.list) {
@@ -145,35 +147,35 @@ void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
       start.checkpoints.empty() ? -1 : start.checkpoints.front().manifest->iteration;
   for (const auto& [iteration, why] : on_nodes.foreign) {
     if (iteration <= newest) continue;
-    throw RequestError(fmt::format("{} (not damaged: no earlier one is taken in its place)", why));
+    throw RequestError(fmt::format("{} (not damaged: no earlier one replaces it)", why));
   }
   for (const auto& [iteration, why] : on_nodes.left) {
     if (iteration <= newest) continue;
-    start.messages.push_back("warning: not a checkpoint to go on from: " + why);
+    start.messages.push_back("warning: can't resume from a checkpoint: " + why);
   }
   if (on_nodes.unplaced <= newest) return;
   throw RequestError(fmt::format(
-      "config: /checkpoint/local/dir: \"{}\": {} is of a start that {} doesn't list, so whether "
-      "the run has gone on from there isn't known; bring the list back, or with checkpoint.load an "
-      "iteration of checkpoint.save go on without what the nodes have",
+      "config: /checkpoint/local/dir: \"{}\": {} is of a start that {} doesn't list, so it is "
+      "unknown whether the run has resumed from there; restore the list, or set checkpoint.load to "
+      "an iteration in checkpoint.save to resume without the nodes' checkpoints",
       asked.local.dir, on_nodes.unplaced_in, (fs::path(asked.save) / ".trident-starts").string()));
 }
 
-// The run that saves there; where its file for that was lost, as its checkpoints say, or the list
-// of its starts.
+// The run that saves in `save`. If its .trident-run is lost, the checkpoints identify it, or the
+// list of its starts.
 std::string run_in(const std::string& save) {
-  if (const std::string run = described(save).run(); !run.empty()) return run;
+  if (const std::string run = read_without_lock(save).run(); !run.empty()) return run;
   const std::vector<FoundCheckpoint> whole = newest_first(find_checkpoints(save));
   return whole.empty() ? read_starts(save).run : whole.front().manifest->run_id;
 }
 
-// Nodes that have saved may be away: of a run that has nothing else that is no reason to begin
-// anew.
+// Reports nodes that have saved and are missing. Throws RequestError if the run has no other
+// checkpoint, so that it does not begin again from the first iteration.
 void miss_nodes(const Config& config, StartingPoint& start) {
   const CheckpointConfig& asked = config.checkpoint;
   try {
     if (!read_starts(asked.save, run_in(asked.save)).any_on_nodes()) return;
-  } catch (const Error&) {  // whoever looks on nodes has been told
+  } catch (const Error&) {  // the search on nodes reports it
     return;
   }
   const std::string missing =
@@ -182,10 +184,11 @@ void miss_nodes(const Config& config, StartingPoint& start) {
           : fmt::format("the run has saved on its nodes, and nothing of that is in \"{}\"",
                         asked.local.dir);
   if (!start.checkpoints.empty())
-    return start.messages.push_back("warning: " + missing + ": going on without");
-  throw RequestError(fmt::format(
-      "config: /checkpoint/resume: \"{}\", but no checkpoint is there: {}; \"never\" begins anew",
-      asked.resume, missing));
+    return start.messages.push_back("warning: " + missing + ": resuming without them");
+  throw RequestError(
+      fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint is there: {}; \"never\" "
+                  "begins a new run",
+                  asked.resume, missing));
 }
 
 void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& start) {
@@ -210,7 +213,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
     }
     if (start.own && !asked.load.empty() && asked.load != "auto") {
       start.messages.push_back(fmt::format(
-          "checkpoint.load \"{}\" is left: the run has checkpoints of its own in \"{}\"",
+          "checkpoint.load \"{}\" is not used: the run has checkpoints of its own in \"{}\"",
           asked.load, asked.save));
     }
     if (start.own) return;
@@ -218,7 +221,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
       throw RequestError(
           fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is whole "
                       "({}); \"never\" "
-                      "begins anew",
+                      "begins a new run",
                       asked.resume, asked.save, start.messages.back()));
     }
   }
@@ -240,7 +243,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
   std::error_code ignored;
   const fs::path folder = asked.load;
   std::vector<FoundCheckpoint> loaded = find_checkpoints(asked.load);
-  if (!fs::exists(folder / "config.json", ignored)) {  // what a run has saved, before its end
+  if (!fs::exists(folder / "config.json", ignored)) {  // only a run that has ended writes it
     start.checkpoints = whole_ones(loaded, start);
   }
   if (!start.checkpoints.empty()) return take_parts(asked, start);
@@ -253,8 +256,8 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
   loaded = newest_first(std::move(loaded));
   if (loaded.empty()) return;
   start.messages.push_back(
-      fmt::format("taking the weights of {} alone; checkpoint.load \"{}\" would go on from there, "
-                  "with optimizer state and place in the data",
+      fmt::format("taking the weights of {} alone; checkpoint.load \"{}\" would resume from "
+                  "there, with optimizer state and place in the data",
                   asked.load, loaded.front().path));
 }
 
@@ -269,7 +272,7 @@ std::string text_of(const FoundCheckpoint& checkpoint, const std::string& file) 
   return text->second;
 }
 
-// Of the vocabulary that this config.json is of, where the run's has more; else 0.
+// The vocabulary size in this config.json if the run's is larger; else 0.
 std::int64_t entries_of(const std::string& saved, std::int64_t vocab_size,
                         const std::string& name) {
   const json document = parse_json(saved, name);
@@ -326,12 +329,12 @@ void fall_back(StartingPoint& start, const std::string& load, const std::string&
     }
     problems.push_back(why);
     problems.emplace_back(is_iteration(load) || !start.own
-                              ? "checkpoint.load leads to no other one"
-                              : "no other checkpoint is there to go on from (checkpoint.resume "
-                                "\"never\" begins anew)");
+                              ? "checkpoint.load leads to no other checkpoint"
+                              : "there is no other checkpoint to resume from (checkpoint.resume "
+                                "\"never\" begins a new run)");
     throw RequestError(problems);
   }
-  start.messages.push_back(fmt::format("warning: {} can't be gone on from: {}; taking {}",
+  start.messages.push_back(fmt::format("warning: can't resume from {}: {}; taking {}",
                                        start.checkpoints[0].path, why, start.checkpoints[1].path));
   start.checkpoints.erase(start.checkpoints.begin());
 }
@@ -352,7 +355,7 @@ StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
   start.again = !start.own && died_before_saving(config);
   if (start.again) {
     start.messages.push_back(
-        "an earlier start has ended before its first checkpoint: beginning anew");
+        "an earlier start has ended before its first checkpoint: beginning again");
   }
   return start;
 }

@@ -1,5 +1,8 @@
-// Where a run begins: at a checkpoint of its own, at one that checkpoint.load names, with the
-// weights of a Hugging Face directory, or with initial weights.
+// The starting point of a run: a checkpoint of its own, a checkpoint that checkpoint.load names,
+// the weights of a Hugging Face directory, or initial weights.
+//
+// Every process of a job finds it on its own; none of these functions is collective. Problems of
+// the request are RequestErrors.
 #pragma once
 
 #include <memory>
@@ -17,50 +20,51 @@
 namespace trident {
 
 struct StartingPoint {
-  // Checkpoints to go on from: the first, or where its files turn out to be damaged, the next.
+  // Checkpoints to resume from: the first one, or the next one if its files turn out to be damaged.
   std::vector<FoundCheckpoint> checkpoints;
-  bool again = false;   // the run has died before its first checkpoint: it and its logs begin anew
-  bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
-  TakenParts taken;     // of the checkpoint
-  std::string weights;  // else the Hugging Face directory, "" where there is none
-  std::string bf16_products;  // runtime.bf16_products of the first checkpoint's run; "": none
-  // What lay in checkpoint.save when this was found; nothing where nobody has looked.
+  bool again = false;   // the run died before its first checkpoint: it begins again, with new logs
+  bool own = false;     // they are the run's own, in checkpoint.save or on its nodes
+  TakenParts taken;     // the parts of the checkpoint that the run loads
+  std::string weights;  // the Hugging Face directory, if there is no checkpoint; "": none
+  std::string bf16_products;  // runtime.bf16_products of the first checkpoint's run; "": unknown
+  // The checkpoints in checkpoint.save at the time of the search; empty without a search.
   std::optional<std::vector<std::string>> listing;
-  std::optional<std::vector<std::string>> listing_on_node;  // and on this process's node
-  std::shared_ptr<StartHold> hold;                          // FoundOnNodes::hold
-  std::vector<std::string> messages;  // what there is to say of that, for people
+  std::optional<std::vector<std::string>> listing_on_node;  // the same on this process's node
+  std::shared_ptr<StartLock> hold;                          // FoundOnNodes::hold
+  std::vector<std::string> messages;                        // lines for people
 };
 
-// Whether the config lets a run go on from checkpoints on nodes.
+// Whether the config lets a run resume from checkpoints on nodes.
 bool looks_on_nodes(const CheckpointConfig&);
 
-// The run whose checkpoints on nodes could be gone on from, as checkpoint.save says, and its
-// starts; of none where the config doesn't ask for them.
+// The run in checkpoint.save and its starts, for the search for its checkpoints on nodes. Empty if
+// looks_on_nodes() is false.
 Starts starts_on_nodes(const CheckpointConfig&);
 
-// Of the run that goes on; "" where it is a new one.
+// The id of the run that resumes; "" for a new run.
 std::string run_of(const StartingPoint& start);
 
-// A checkpoint can't be gone on from, whatever rank has found that.
+// A run can't resume from a checkpoint, because its files are damaged. Any rank may find that.
 class DamagedCheckpoint : public RequestError {
  public:
   using RequestError::RequestError;
 };
 
-// What `config` asks for, by what lies there. RequestError where that isn't there.
-// `on_nodes`: what the nodes have kept of the run in checkpoint.save.
+// Finds the starting point that `config` asks for. Throws RequestError if it does not exist.
+// `on_nodes`: the checkpoints of the run in checkpoint.save that the nodes have kept.
 StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes = {});
 
-// RequestError where other checkpoints lie in checkpoint.save than find_start() has found: a run
-// has come and gone since. For whoever has locked it.
+// Throws RequestError if checkpoint.save holds other checkpoints than find_start() has found: a run
+// has come and gone since. The caller holds the lock of the folder.
 void require_unchanged(const StartingPoint& start, const Config& config);
 
-// Says what the first checkpoint's run did otherwise. DamagedCheckpoint where that can't be read,
-// RequestError where the checkpoint is of another model.
+// Adds a message for each difference between `config` and the config of the first checkpoint.
+// Throws DamagedCheckpoint if that config can't be read, RequestError if the checkpoint is of
+// another model.
 void compare_configs(StartingPoint& start, const Config& config);
 
-// For a run whose first checkpoint has turned out to be damaged, `why`: the next one comes in its
-// place. RequestError where there is none.
+// Replaces the first checkpoint, which has turned out to be damaged (`why`), by the next one.
+// Throws RequestError if there is none.
 void fall_back(StartingPoint& start, const std::string& load, const std::string& why);
 
 }  // namespace trident

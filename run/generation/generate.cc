@@ -25,14 +25,15 @@ std::vector<std::vector<std::int32_t>> generate(Context& context, Transport& tra
   model.require_known(prompt, "trident generate: the prompt");
   const std::int64_t window = model.positions();
   KeyValueCache cache(window);
-  std::vector<std::int32_t> cached;  // tokens whose keys and values it has
-  // Beyond the window every token has another position each time, so nothing can be kept.
+  std::vector<std::int32_t> cached;  // the tokens whose keys and values `cache` holds
+  // Beyond the window each new token shifts the positions of all others, so the cache can't be
+  // used.
   const auto next_logits = [&](const std::vector<std::int32_t>& tokens) {
     if (std::ssize(tokens) > window) {
       return model.evaluator().next_logits(
           std::span(tokens).last(static_cast<std::size_t>(window)));
     }
-    // The last one is taken anew for its logits.
+    // The last token is always computed again, since its logits are needed.
     const auto common = std::ranges::mismatch(cached, std::span(tokens).first(tokens.size() - 1));
     const auto begin = common.in1 - cached.begin();
     cached = tokens;

@@ -1,4 +1,5 @@
-// Samples text from a Hugging Face directory that this program wrote or can read.
+// Generates text with a model from a Hugging Face directory that this program wrote or can read.
+// The model runs on one rank, so the transport's world has a single rank.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +15,17 @@
 namespace trident {
 
 struct GenerateOptions {
-  std::int64_t tokens = 200;  // to be added to the prompt
+  std::int64_t tokens = 200;  // generated after the prompt, at most
   SamplingOptions sampling = {};
-  std::int64_t texts = 1;              // that begin with the prompt
-  std::vector<std::int32_t> end = {};  // tokens after which a text is over
-  // After each token that isn't one of those; false: the text is over.
+  std::int64_t texts = 1;              // continuations of the prompt
+  std::vector<std::int32_t> end = {};  // tokens that end a text
+  // Called after each token that isn't in `end`; returning false ends the text.
   std::function<bool(std::int64_t text, std::int32_t token)> on_token = {};
 };
 
-// Token ids of prompt and continuation, of each text. Older tokens leave the window where the
-// model's positions end. RequestError where the directory is no model, or a prompt token is beyond
-// its vocabulary.
+// Returns the token ids of each text, with the prompt. A text longer than the model's positions is
+// continued from its last tokens. RequestError where the prompt is empty, the directory holds no
+// model, or a prompt token is beyond the vocabulary; Error where logits are not finite.
 std::vector<std::vector<std::int32_t>> generate(Context&, Transport&, const ArchitectureSet&,
                                                 const std::string& directory,
                                                 const std::vector<std::int32_t>& prompt,

@@ -16,8 +16,8 @@ struct Candidate {
   double weight;  // the probability, not yet divided by the sum
 };
 
-// The k likeliest and those that are equal to the last of them, from the likeliest on; equal ones
-// in the order of their ids.
+// The k likeliest tokens, and the tokens as likely as the k-th, in descending order. Equally likely
+// tokens are in the order of their ids.
 std::vector<Candidate> likeliest(const std::vector<float>& logits, std::int64_t k,
                                  double temperature) {
   std::vector<std::int32_t> ids(logits.size());
@@ -67,7 +67,7 @@ std::int32_t sample(std::vector<float> logits, std::span<const std::int32_t> bef
     while (kept < left.size() && (kept == 0 || sum < limit)) sum += left[kept++].weight;
     left.resize(kept);
   }
-  // The likeliest one's weight is 1.
+  // The likeliest token has weight 1.
   std::erase_if(left, [&](const Candidate& one) { return one.weight < options.min_p; });
   const auto words = philox(
       {static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(text), 0, 0},

@@ -30,7 +30,7 @@ std::vector<std::int32_t> ids_in(const nlohmann::json& request, const char* key,
   return ids;
 }
 
-// Of one token by its row of logits.
+// The score of one token, from the logits of its position, (vocabulary).
 Score score_of(std::span<const float> logits, std::int32_t token) {
   const float largest = *std::ranges::max_element(logits);
   double sum = 0;
@@ -55,6 +55,9 @@ void score(Context& context, Transport& transport, const ArchitectureSet& archit
   const std::int64_t positions = model.positions();
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto& [before, continuation] = requests[i];
+    if (before.empty() || continuation.empty()) {
+      throw RequestError(place(i) + ": the context or the continuation has no token");
+    }
     model.require_known(before, place(i) + ": /context");
     model.require_known(continuation, place(i) + ": /continuation");
     if (std::ssize(continuation) > positions) {

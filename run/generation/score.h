@@ -1,4 +1,5 @@
-// How likely a model finds given continuations: what benchmarks with choices ask.
+// Computes the log-likelihood of given continuations, as multiple-choice benchmarks need it. The
+// model runs on one rank, so the transport's world has a single rank.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +15,23 @@
 namespace trident {
 
 struct ScoreRequest {
-  std::vector<std::int32_t> context;  // one token at least
+  std::vector<std::int32_t> context;  // at least one token
   std::vector<std::int32_t> continuation;
 };
-// {"context": [464, 3290], "continuation": [318]}; other keys are passed over. RequestError, which
-// begins with `place`.
+// Parses {"context": [464, 3290], "continuation": [318]}; ignores other keys. RequestErrors begin
+// with `place`.
 ScoreRequest read_score_request(std::string_view line, const std::string& place);
 
 struct Score {
-  double log_likelihood = 0;  // the sum over the continuation, nats
-  bool greedy = true;         // each of its tokens is the likeliest at its place
+  double log_likelihood = 0;  // sum over the continuation, in nats
+  bool greedy = true;         // every token of the continuation is the likeliest in its position
 };
 
-// Calls `scored` for each, in order. Where both together are longer than the model's positions, the
-// context's beginning is left out. RequestError where the directory is no model; where a token is
-// beyond its vocabulary, or a continuation is empty or longer than its positions, with `place(i)`.
+// Calls `scored` with the score of each request, in order. Drops the beginning of a context where
+// context and continuation together exceed the model's positions. RequestError where the directory
+// holds no model; RequestError with `place(i)` where the context or the continuation of request i
+// is empty, a token is beyond the vocabulary, or the continuation is longer than the positions.
+// Error where logits are not finite.
 void score(Context&, Transport&, const ArchitectureSet&, const std::string& directory,
            const std::vector<ScoreRequest>&, const std::function<std::string(std::size_t)>& place,
            const std::function<void(const Score&)>& scored);

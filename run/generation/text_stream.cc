@@ -10,13 +10,13 @@ namespace trident {
 namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
-constexpr std::size_t kContext = 8;  // tokens before those whose text is new
-// No character has so many tokens: what isn't whole by then never will be.
+constexpr std::size_t kContext = 8;  // tokens kept before the new tokens
+// No character has this many tokens: a character that is incomplete by then stays so.
 constexpr std::size_t kLongestWait = 8;
 
-// `text` up to the character at its end that isn't all there.
+// The length of `text` without an incomplete character at its end.
 std::size_t whole_characters(std::string_view text, bool bytes) {
-  if (!bytes) {  // half a character is decoded as U+FFFD
+  if (!bytes) {  // an incomplete character is decoded as U+FFFD
     std::size_t end = text.size();
     while (text.substr(0, end).ends_with(kReplacement)) end -= kReplacement.size();
     return end;
@@ -46,7 +46,7 @@ TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::int32_
 }
 
 void TextStream::append(std::int32_t token) {
-  // Decoding leaves these out.
+  // Decoding ignores these tokens.
   if (tokenizer_ == nullptr ? token > 255
                             : tokenizer_->is_special(token) || !tokenizer_->token_of(token)) {
     return;
@@ -66,7 +66,8 @@ std::string TextStream::decoded(std::size_t begin, std::size_t end) const {
 void TextStream::take(bool all) {
   std::string text = decoded(0, tokens_.size());
   if (!text.starts_with(taken_)) {
-    // With these, what has been given would read otherwise: a run of bytes of which one is wrong.
+    // The new tokens would change text that was given out already: they continue a sequence of byte
+    // tokens and make it invalid. So they are decoded alone.
     tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(waiting_));
     taken_.clear();
     text = decoded(0, tokens_.size());
@@ -85,7 +86,8 @@ void TextStream::take(bool all) {
 void TextStream::shorten() {
   const std::size_t count = tokens_.size();
   if (count < 2 * kContext) return;
-  // Not within a run of bytes' tokens, which are a text only together; a first space may be lost.
+  // Doesn't split a sequence of byte tokens, which decode only together. Decoding may drop a first
+  // space.
   for (std::size_t k = count - kContext; k > 0; --k) {
     const std::string head = decoded(0, k), tail = decoded(k, count);
     if (taken_ != head + tail && taken_ != head + " " + tail) continue;

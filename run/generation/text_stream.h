@@ -1,4 +1,5 @@
-// The text of a growing list of tokens, as far as it can't change any more, up to a stop string.
+// Decodes tokens into text as they arrive. Gives out text once later tokens can't change it, and
+// ends at a stop string. Used by one thread at a time; throws nothing of its own.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +12,33 @@ namespace trident {
 
 class TextStream {
  public:
-  // `tokenizer`: nullptr for bytes; outlives the stream. `prompt`: its text isn't given again.
-  // `stop`: none is empty.
+  // `tokenizer` must outlive the stream; nullptr means that tokens are bytes. The text of `prompt`
+  // is not given out. The strings in `stop` must not be empty.
   TextStream(const Tokenizer* tokenizer, const std::vector<std::int32_t>& prompt,
              std::vector<std::string> stop);
 
-  // What there is to show after one more token. Held back: characters whose bytes aren't all there,
-  // and what may become a stop string.
+  // Adds a token and returns the text that is now final. Holds back characters whose bytes are
+  // incomplete, and text that may become a stop string.
   std::string add(std::int32_t token);
-  // What was held back, when no more tokens come.
+  // Returns the text held back so far; call it after the last token.
   std::string finish();
-  // A stop string has come; it and what follows aren't given.
+  // True after a stop string; the stop string and later text are not given out.
   bool stopped() const { return stopped_; }
 
  private:
   void append(std::int32_t token);
-  std::string decoded(std::size_t begin, std::size_t end) const;  // of tokens_
-  // Moves what the last tokens add to held_; `all`: half a character, too.
+  std::string decoded(std::size_t begin, std::size_t end) const;  // tokens_[begin, end)
+  // Appends the text of the newest tokens to held_. With `all` includes an incomplete character.
   void take(bool all);
-  // Forgets tokens that no longer matter for the text of later ones.
+  // Drops tokens that no longer affect the text of later tokens.
   void shorten();
-  std::string show(std::size_t bytes);  // of held_
+  std::string show(std::size_t bytes);  // takes that many bytes from held_
 
   const Tokenizer* tokenizer_;
-  // The last ones: enough before the new ones for these to have the text that they have among all.
+  // The last tokens: enough of them that the newest decode as they would among all tokens.
   std::vector<std::int32_t> tokens_;
-  std::string taken_;        // their text, as far as it has been taken
-  std::size_t waiting_ = 0;  // tokens since
+  std::string taken_;        // the part of their text that take() has moved to held_
+  std::size_t waiting_ = 0;  // tokens added since take() last moved all text
   std::vector<std::string> stop_;
   std::string held_;
   bool stopped_ = false;

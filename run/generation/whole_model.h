@@ -1,4 +1,5 @@
-// A model of a directory of weights, whole on one rank: what generates and scores.
+// An unsharded model on one rank, loaded from a directory of weights. generate.h and score.h use
+// it. The transport's world has a single rank.
 #pragma once
 
 #include <memory>
@@ -13,14 +14,14 @@ namespace trident {
 
 class WholeModel {
  public:
-  // RequestError where the directory is no model. The context outlives it.
+  // RequestError where the directory holds no model. The context must outlive this object.
   WholeModel(Context&, Transport&, const ArchitectureSet&, const std::string& directory);
 
   const Config& config() const { return config_; }
   std::int64_t vocabulary() const { return model_->shape().vocabulary; }
   std::int64_t positions() const { return config_.model.max_position_embeddings; }
   Evaluator& evaluator() { return *evaluator_; }
-  // RequestError, naming `what`, where one is beyond the vocabulary.
+  // RequestError, beginning with `what`, where a token is beyond the vocabulary.
   void require_known(std::span<const std::int32_t> tokens, const std::string& what) const;
 
  private:

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/setup/from_config.h"
-#include "run/launch/agreement.h"
 #include "run/loop/in_flight.h"
+#include "run/processes/agreement.h"
 
 namespace trident {
 
@@ -31,7 +31,7 @@ void CheckpointContents::take_made_by(const ReportFacts& facts) {
 }
 
 CheckpointInfo CheckpointContents::of(const CheckpointProgress& progress, const State& state,
-                                      const BegunSaves& begun, std::int64_t sequence,
+                                      const PreparedSaves& begun, std::int64_t sequence,
                                       bool on_nodes) {
   CheckpointInfo info;
   Manifest& manifest = info.manifest;

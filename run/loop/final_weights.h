@@ -11,9 +11,9 @@
 
 namespace trident {
 
-// Into `directory`, and the average into `directory`/ema. Collective over `files`, a group of the
-// world without time-out. The stepper holds the average afterwards, where there is one. Error where
-// a file can't be written.
+// Saves into `directory`, and the average, if there is one, into `directory`/ema; the stepper holds
+// the average afterwards. Collective over `files`, a group of the world without time-out. Throws
+// Error if a file can't be written.
 void save_final_weights(Stepper&, const ProcessGroup& files, const std::string& directory,
                         const HuggingFaceExtras&, const TrainerHooks&, RunReporter&);
 

@@ -24,7 +24,7 @@ void restore_checkpoint(const TrainingInputs& inputs, Stepper& stepper, const Pr
   const ClockReading begin = read_clock();
   const FileWork reading = stepper.topology().world.file_work();
   const TakenParts& taken = inputs.start.taken;
-  std::unique_ptr<GatheredParts> gathered;  // until all have read
+  std::unique_ptr<GatheredParts> gathered;  // must live until all ranks have read
   const std::unique_ptr<Device> host = make_cpu_device();
   try {
     State state = stepper.state();
@@ -46,7 +46,7 @@ void restore_checkpoint(const TrainingInputs& inputs, Stepper& stepper, const Pr
     mismatch = error.what();
   } catch (const RequestError& error) {
     damage = error.what();
-  } catch (const std::exception& error) {  // of this moment: an older checkpoint is no answer
+  } catch (const std::exception& error) {  // temporary: an older checkpoint would not help
     failure = error.what();
   }
   for (std::string* one : {&mismatch, &failure, &damage}) {
@@ -59,7 +59,7 @@ void restore_checkpoint(const TrainingInputs& inputs, Stepper& stepper, const Pr
   stepper.restored();
 }
 
-// A state that the caller of the run has kept (resumed_from()).
+// Restores a state that the program that calls the run has kept (resumed_from()).
 void restore_given(const TrainingInputs& inputs, Stepper& stepper, FirstState& first) {
   State state = stepper.state();
   std::int64_t iteration = 0;
@@ -67,8 +67,8 @@ void restore_given(const TrainingInputs& inputs, Stepper& stepper, FirstState& f
   state.numbers.push_back({"skipped", &first.skipped});
   inputs.begin.restore(stepper.context(), state);
   if (iteration != inputs.begin.iteration) {
-    throw Error(fmt::format("the state is of iteration {}, the run begins at {}", iteration,
-                            inputs.begin.iteration));
+    throw Error(fmt::format("the state is of iteration {}, but the run begins at iteration {}",
+                            iteration, inputs.begin.iteration));
   }
   stepper.restored();
 }
@@ -79,7 +79,7 @@ FirstState take_first_state(const TrainingInputs& inputs, const TrainerHooks& ho
                             Stepper& stepper, const ProcessGroup& files) {
   RankModel& model = stepper.model();
   FirstState first;
-  // Entries of the vocabulary that the files don't have keep these weights.
+  // Vocabulary entries that the files lack keep these weights.
   if (inputs.config.checkpoint.grow_vocabulary && !inputs.start.own) model.initialise();
   if (inputs.begin.restore) {
     restore_given(inputs, stepper, first);

@@ -1,5 +1,5 @@
-// Gives a rank the state with which its run begins: initial weights, those of a Hugging Face
-// directory, or all that a checkpoint has.
+// Sets the state with which a rank's run begins: initial weights, the weights of a Hugging Face
+// directory, or the state in a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 namespace trident {
 
 struct FirstState {
-  std::int64_t skipped = 0;    // steps in a row that were skipped before
-  double reading_seconds = 0;  // of the checkpoint
+  std::int64_t skipped = 0;    // the number of steps skipped in a row before the start
+  double reading_seconds = 0;  // for the checkpoint
 };
 
-// Collective over the world. `files`: a group of the world without time-out.
-// DamagedCheckpoint, on all ranks, where the checkpoint to begin with can't be read; RequestError
-// where it doesn't fit this run; Error where reading failed for a reason of the moment.
+// Collective over the world. `files`: a group of the world without time-out. Throws on all ranks:
+// DamagedCheckpoint if the checkpoint is damaged, RequestError if it doesn't fit this run, Error if
+// reading failed for a temporary reason.
 FirstState take_first_state(const TrainingInputs&, const TrainerHooks&, Stepper&,
                             const ProcessGroup& files);
 

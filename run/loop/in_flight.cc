@@ -9,13 +9,14 @@
 namespace trident {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 53;  // of a count, as in the rest of a manifest
+constexpr std::int64_t kMost = std::int64_t{1}
+                               << 53;  // the largest count, as in the rest of a manifest
 
 std::string layers_name(const Schedule& schedule, std::size_t stage) {
   return schedule.kind + ".layers_of_stage_" + std::to_string(stage);
 }
 
-// -1 where the manifest has no such number.
+// -1 if the manifest lacks the number.
 std::int64_t number_in(const Manifest& manifest, const std::string& name) {
   const auto it = manifest.numbers.find(name);
   if (it == manifest.numbers.end() || !std::holds_alternative<std::int64_t>(it->second)) return -1;
@@ -69,7 +70,7 @@ Begun in_flight_in(const RunSizes& sizes, const Schedule& schedule, const Manife
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (number_in(manifest, layers_name(schedule, s)) != split[s]) return empty;
   }
-  // Near its end a run begins no more forwards than it has left.
+  // Near its end a run begins only as many forward passes as it has iterations left.
   if (left != here && IterationLists(schedule, left, begun.iterations).in_flight() !=
                           IterationLists(schedule, here, begun.iterations).in_flight()) {
     return empty;

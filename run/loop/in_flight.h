@@ -1,6 +1,7 @@
-// What an asynchronous schedule has in flight where an iteration ends, in a checkpoint: which
-// micro-batches, and by which updates, follows from few numbers; the weights that they use lie
-// beside it (parallel/zero/weight_stash.h).
+// The micro-batches that an asynchronous schedule has in flight at the end of an iteration, in a
+// checkpoint. A few numbers in the manifest determine these micro-batches and the updates that
+// their weights have had; the weights themselves are part of the state
+// (parallel/zero/weight_stash.h). Pure functions, for any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +20,17 @@ struct RunSizes {
 };
 RunSizes run_sizes(const Config&);
 
-// Adds what goes_on_in_flight() needs to `manifest`, saved at the end of iteration `iterations`;
-// `begun` is of that moment.
+// Adds the numbers that in_flight_in() needs to `manifest`, which is saved after `iterations`
+// iterations, with `begun` at that moment. Adds nothing for a synchronous schedule.
 void list_in_flight(const RunSizes&, const Schedule&, std::int64_t iterations, const Begun& begun,
                     Manifest& manifest);
 
-// Of a run that goes on from `manifest` and makes the same schedule of the same micro-batches.
-// Where it makes another one its pipeline is empty, and filled anew: begun.iterations is 0.
+// The state of the pipeline of a run that resumes from `manifest`. If the run has another schedule
+// or other micro-batches than the saved one, its pipeline begins empty: the result's iterations
+// is 0.
 Begun in_flight_in(const RunSizes&, const Schedule&, const Manifest& manifest);
 
-// Whether something was in flight when it was saved.
+// Whether micro-batches were in flight when the manifest was saved.
 bool has_in_flight(const Manifest& manifest);
 
 }  // namespace trident

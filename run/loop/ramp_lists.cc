@@ -14,7 +14,7 @@
 namespace trident {
 
 RampLists::RampLists(const Config& config, const BatchSizes& batches) : config_(config) {
-  // One that is searched there is for every number of micro-batches, after seconds each.
+  // A schedule that a search finds exists for every number of micro-batches, and takes seconds.
   if (schedule_constraints(config).searched) return;
   const std::int64_t unit = config.batch.global_batch_size / config.num_microbatches();
   for (const std::int64_t size : batches.sizes()) {

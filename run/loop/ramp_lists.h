@@ -1,5 +1,5 @@
-// The lists of a run whose batches grow: one schedule for each number of micro-batches, made when
-// its turn comes, once for all ranks of a process.
+// The lists of actions of a run whose batches grow: one schedule for each number of micro-batches.
+// An object makes each schedule when the run needs it, once for all ranks of its process.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace trident {
 
 class RampLists {
  public:
-  // RequestError at /batch/rampup_batch_size where one of the schedules can't be made.
+  // Throws RequestError at /batch/rampup_batch_size if one of the schedules can't be made.
   RampLists(const Config&, const BatchSizes&);
-  // For any thread. Ranks ask in the order of their iterations.
+  // Any thread may call it. Ranks call it in the order of their iterations.
   std::shared_ptr<const RunLists> of(std::int64_t microbatches);
 
  private:
@@ -25,7 +25,7 @@ class RampLists {
   Config config_;
   std::mutex mutex_;
   std::int64_t last_ = 0;
-  std::shared_ptr<const RunLists> lists_;  // of so many
+  std::shared_ptr<const RunLists> lists_;  // for `last_` micro-batches
 };
 
 }  // namespace trident

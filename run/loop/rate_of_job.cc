@@ -21,12 +21,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What one process knows of its machine.
+// One process's knowledge of its machine.
 struct Own {
   MachineKind kind;
   int threads = 1;             // of this process
-  double count = 1;            // GPUs, a part of one where several processes share it
-  std::optional<double> peak;  // what the maker says of one
+  double count = 1;            // GPUs; a fraction if several processes share one
+  std::optional<double> peak;  // of one GPU, from its data sheet
 };
 
 Own own_of(const Config& config, const Launch& launch, const Devices& devices) {
@@ -40,7 +40,7 @@ Own own_of(const Config& config, const Launch& launch, const Devices& devices) {
     if (own.peak) own.kind.way += own.kind.way.empty() ? "peak" : " peak";
     const auto here =
         std::min<std::int64_t>(devices.count(), ranks_on_gpus(launch, ranks, devices.count()));
-    // Where each process was given GPUs of its own, it has one of them.
+    // A process that was given GPUs of its own uses one of them.
     const std::int64_t sharing =
         launch.mpi ? std::min(ranks, ranks_on_gpus(launch, ranks, devices.count())) : 1;
     own.count = static_cast<double>(here) / static_cast<double>(sharing);
@@ -57,8 +57,8 @@ Own own_of(const Config& config, const Launch& launch, const Devices& devices) {
   return own;
 }
 
-// On a thread of its own: OpenMP keeps a team for each thread that had one, and with more threads
-// in teams than cores the ranks' own would sleep at the end of every loop.
+// Measures on a new thread. OpenMP keeps a team for each thread that had one; with more threads in
+// teams than cores, the ranks' teams would sleep at the end of every loop.
 MeasuredRate measured(const Config& config, const Launch& launch, const Devices& devices,
                       const Own& own, double known) {
   return std::async(std::launch::async,
@@ -70,14 +70,15 @@ MeasuredRate measured(const Config& config, const Launch& launch, const Devices&
       .get();
 }
 
-// Of one machine, or of the GPUs of one, what its processes have told.
+// The sums of the reports of a host's processes, for one kind of machine.
 struct OfHost {
   double best = 0, median = 0, count = 0, parts = 0;
 };
 
-// What all processes have told, as the job's rate. A process tells the rates that it has measured,
-// for how many devices of its kind it counts, and its part of what the sum of these rates on a host
-// is divided by: GPUs, or how often the host's cores were counted, where threads take turns.
+// Combines the reports of all processes into the job's rate. A process reports its measured rates,
+// the number of devices of its kind that it counts for, and its part of the divisor of the sum of
+// these rates on a host. The divisor is the number of GPUs, or, if threads share cores, how often
+// the host's cores were counted.
 JobRate together(const std::vector<std::string>& all, const BestRates& known,
                  const std::string& file) {
   std::map<std::pair<std::string, std::string>, OfHost> hosts;  // by host and kind
@@ -124,13 +125,14 @@ JobRate rate_of_job(const Config& config, const Launch& launch, const Devices& d
   if (own.peak) {
     rate.best = *own.peak * (launch.mpi ? own.count : 1);
   } else {
-    // All processes of a machine at once, each on its own threads.
+    // All processes of a machine measure at once, each on its own threads.
     const auto before = known.find(kind);
     rate = measured(config, launch, devices, own, before == known.end() ? 0 : before->second);
   }
   const bool gpu = !devices.gpu().empty();
-  const double measures = launch.mpi ? 1 : own.count;  // one GPU for all of this process
-  // A machine's processor is one, however many processes it has.
+  const double measures =
+      launch.mpi ? 1 : own.count;  // one measured GPU stands for all of this process
+  // All processes of a machine together count as one processor.
   const double processors = 1.0 / (launch.mpi ? launch.local_ranks : 1);
   const Json told{{"host", host_name()},
                   {"kind", kind},

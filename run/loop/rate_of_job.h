@@ -1,23 +1,23 @@
-// The rate of products of all machines that work for a job.
+// The rate of matrix products, in FLOP/s, of all machines of a job. MFU is a share of it.
 #pragma once
 
 #include <string>
 
 #include "report/best_rates.h"
-#include "run/launch/devices.h"
-#include "run/launch/launch.h"
+#include "run/processes/devices.h"
+#include "run/processes/launch.h"
 #include "settings/config.h"
 
 namespace trident {
 
-// Measured on all machines at once (product_rate.h), the best that is known of each kind (`file`,
-// read_best_rates; what was found goes there, from the job's first process); of GPUs that are in
-// the table of devices.h what their maker says. Collective over the job's processes; only the first
-// gets machines.
+// Measures the rate on all machines at once and returns, for each kind of machine, the best of the
+// measured rate and the one in `file` (read_best_rates()); the job's first process writes the
+// result to `file`. A GPU in the table of run/processes/devices.cc is not measured; its rate is the
+// one in its data sheet. Collective over the job's processes; only the first one gets a result.
 JobRate rate_of_job(const Config&, const Launch&, const Devices&, const std::string& file);
 
-// Again, where a step of this job, of one process, was faster than all that was known. Nothing else
-// may be at work here.
+// Measures again, after a step that was faster than the known rate. For a job of one process, which
+// must do no other work meanwhile.
 void measure_again(JobRate&, const Config&, const Launch&, const Devices&, const std::string& file);
 
 }  // namespace trident

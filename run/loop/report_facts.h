@@ -1,4 +1,5 @@
-// The facts that a run's report states beside its numbers. World rank 0 alone reads them.
+// The facts that a run's report states in addition to its measurements. World rank 0 alone reads
+// them.
 #pragma once
 
 #include <map>
@@ -13,12 +14,12 @@
 namespace trident {
 
 struct ReportFacts {
-  std::optional<Plan> plan;  // the report makes it where none is given
-  JobRate rate;              // for MFU; of no machine: unknown
-  // Program, libraries, processor: with others a resumed run has other last digits, so checkpoints
-  // have them, too.
+  std::optional<Plan> plan;  // if empty, the reporter makes it
+  JobRate rate;              // for MFU; unknown if it has no machine
+  // Program, libraries, processor. A resumed run with others has other last digits, so checkpoints
+  // store them, too.
   std::map<std::string, std::string> made_by;
-  std::vector<std::pair<std::string, std::string>> start;  // of this start: command, version, host
+  std::vector<std::pair<std::string, std::string>> start;  // this start's command, version, host
 };
 
 }  // namespace trident

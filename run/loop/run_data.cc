@@ -13,7 +13,7 @@ BatchShape shape_for(const TrainingInputs& inputs, const Topology& topology,
   return shape;
 }
 
-// A resumed run takes the sample after the last one, whatever its batches are now.
+// A resumed run takes the sample after the last one, whatever its batch sizes are now.
 BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology,
                           const RankModel& model) {
   BatchShape shape = shape_for(inputs, topology, model);
@@ -21,8 +21,8 @@ BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology
   return shape;
 }
 
-// A bad token is found when it is read: by then the run has started, and the request is no longer
-// what fails.
+// Turns a RequestError into an Error: a bad token is found when it is read, and the run has started
+// by then.
 template <class Read>
 std::vector<HostMicroBatch> while_running(const ProcessGroup& world, const Read& read) {
   const FileWork reading = world.file_work();
@@ -56,7 +56,7 @@ std::vector<HostMicroBatch> RunData::training(std::int64_t k, std::int64_t more,
 }
 
 std::vector<HostMicroBatch> RunData::read_training(std::int64_t k, std::int64_t count) {
-  // Later iterations have micro-batches here only in an asynchronous run, whose batches are
+  // Only an asynchronous run reads micro-batches of later iterations here, and its batch size is
   // constant.
   const std::int64_t own = train_.micro_batches(k);
   std::vector<HostMicroBatch> list(static_cast<std::size_t>(count));

@@ -14,7 +14,7 @@
 namespace trident {
 namespace {
 
-// To the millisecond.
+// Rounded to milliseconds.
 double seconds_since_1970() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
@@ -54,13 +54,13 @@ void RunReporter::begin() {
                           dir, MetricsFile::kName, gone, *after));
     }
   }
-  // Of a run that goes on the higher rate stays, wherever it was measured.
+  // A resumed run keeps the higher rate, wherever it was measured.
   if (after) {
     try {
       for (const auto& [kind, rate] : RunFiles::about(config_.logging.dir).best_rates) {
         if (summary_.rate.machines.contains(kind)) raise(summary_.rate.best, kind, rate);
       }
-    } catch (const std::exception&) {  // the log files tell of what is wrong there
+    } catch (const std::exception&) {  // opening the log files reports the problem
     }
   }
   const Plan plan = hooks_.facts.plan ? *hooks_.facts.plan
@@ -100,7 +100,7 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
   metrics.tflops = flops_ * part / iteration.seconds * 1e-12;
-  // No share is above 1: a step that is faster than all that was measured shows what there is.
+  // A step that is faster than the best known rate raises that rate, so MFU never exceeds 1.
   summary_.rate.reached(metrics.tflops * 1e12);
   const double rate = summary_.rate.total();
   metrics.mfu = rate > 0 ? std::min(1.0, metrics.tflops * 1e12 / rate) : 0;
@@ -110,7 +110,7 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
-  // The ranks' mean, as parts of this iteration's time, which is rank 0's.
+  // The mean over the ranks, scaled to this iteration's time, which is rank 0's.
   double parts = 0;
   for (const auto& [name, ms] : figures.parts_ms) parts += ms;
   for (const auto& [name, ms] : figures.parts_ms) {
@@ -135,7 +135,7 @@ void RunReporter::iteration(const CompletedIteration& iteration, const StepResul
   IterationMetrics metrics = metrics_of(iteration, step, figures);
   metrics.validation_loss = validation_loss;
   if (hooks_.on_iteration) {
-    const FileWork printing = world_.file_work();  // to a terminal that is held, say
+    const FileWork printing = world_.file_work();  // a terminal may block
     hooks_.on_iteration(metrics);
   }
   log_->write(metrics);

@@ -1,5 +1,6 @@
-// What a run tells: lines for people, the metrics of each iteration, log files, and the report at
-// its end. All of it happens on world rank 0; on the others nothing does.
+// The output of a run: lines for people, the metrics of each iteration, log files, and the report
+// at its end. World rank 0 writes all of it; on other ranks the calls do nothing. No call is
+// collective.
 #pragma once
 
 #include <memory>
@@ -12,38 +13,39 @@
 
 namespace trident {
 
-// An iteration that has run; what all ranks found of it may come later.
+// An iteration that has run. Its StepResult, which all ranks agree on, may follow later.
 struct CompletedIteration {
   std::int64_t k = 0;  // from 0
   double learning_rate = 0, seconds = 0;
   std::int64_t weight_version = 0;
-  double save_pause_ms = 0;       // since the one before
-  std::int64_t failed_saves = 0;  // in all
+  double save_pause_ms = 0;       // since the iteration before
+  std::int64_t failed_saves = 0;  // since the start
 };
 
 class RunReporter {
  public:
-  // Inputs and hooks outlive it.
+  // Inputs and hooks must outlive it.
   RunReporter(const TrainingInputs&, const ProcessGroup& world, const TrainerHooks&);
 
   bool leads() const { return world_.rank() == 0; }
   void message(const std::string& text) const;
-  // Of what goes as it should, unless it begins with "warning: ".
+  // As message(). With TrainerHooks::quiet, drops the line unless it begins with "warning: ".
   void inform(const std::string& text) const;
   // Opens the log files.
   void begin();
-  // `drawn`: the figures have timelines.
+  // Reports an iteration. `drawn`: the figures contain timelines.
   void iteration(const CompletedIteration&, const StepResult&, const StepFigures&,
                  const std::vector<std::pair<std::string, double>>& validation_loss, bool drawn);
-  // A file or folder of the run has been written.
+  // Adds a file or folder that the run has written to the summary.
   void wrote(const std::string& path);
-  // What a part of the logs could not be written for.
-  // To the disk, beside training: before a checkpoint that counts these iterations.
+  // Flushes the metrics to the disk while training continues. Call it before a checkpoint that
+  // counts these iterations.
   void sync_log();
+  // Reports that a part of the logs, `what`, could not be written, and why.
   void failed(const std::string& what, const std::string& why);
-  // Writes the report of what has run, closes the files.
+  // Writes the report of the iterations that have run and closes the files.
   void end();
-  // What was told, but for `stopped`. Once, at the end.
+  // Returns the summary, except `stopped`. Call it once, at the end.
   TrainingSummary take_summary() { return std::move(summary_); }
 
  private:
@@ -55,7 +57,7 @@ class RunReporter {
   const Config& config_;
   const TrainerHooks& hooks_;
   ProcessGroup world_;
-  double flops_;                    // of a step
+  double flops_;                    // of a step of the largest batch
   std::unique_ptr<LogWriter> log_;  // on rank 0, after begin()
   TrainingSummary summary_;
 };

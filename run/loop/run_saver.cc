@@ -28,10 +28,10 @@ IoPriority io_priority_of(const std::string& name) {
 
 }  // namespace
 
-// While training waits for a save: counts that, and others wait as long as it takes.
+// Lives while training waits for a save. Counts that time; other ranks wait without time-out.
 class RunSaver::Waiting {
  public:
-  // `inside`: within what iterated() is told of.
+  // `inside`: the wait is part of the seconds that iterated() receives.
   Waiting(RunSaver& saver, Kind& kind, bool inside = false)
       : work_(saver.files_.file_work()), saver_(saver), kind_(kind), inside_(inside) {}
   ~Waiting() {
@@ -68,11 +68,11 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
     place_.files = inputs_.files;
     place_.role = node_role(nodes, files.rank(), asked.local.replicas);
   }
-  // What Staging has lies in the host's memory, which is a rank's own on a CPU alone.
+  // Staging buffers lie in host memory. Only the ledger of a CPU rank counts host memory.
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
   for (Kind* kind : {&durable_, &nodes_}) {
-    kind->beside = files.without_timeout(on_nodes(*kind) ? "saves on nodes" : "saves");
+    kind->asynchronous = files.without_timeout(on_nodes(*kind) ? "saves on nodes" : "saves");
     kind->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
   }
   if (!asked.asynchronous) return;
@@ -90,9 +90,9 @@ void RunSaver::begin(const std::string& run_id) {
     const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
     (there ? nodes_ : durable_).saved = inputs_.begin.iteration;
   }
-  // The others wait in the next call, as long as reading takes.
+  // Other ranks wait for rank 0 in the next call.
   if (reporter_.leads()) contents_.take_made_by(hooks_.facts);
-  begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
+  begun_ = prepare_saves(inputs_, files_, reporter_, run_id, active(), place_);
   sequence_ = begun_.sequence;
 }
 
@@ -114,7 +114,7 @@ bool RunSaver::active() const {
 }
 
 std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const CheckpointProgress& progress,
-                                                bool beside) {
+                                                bool asynchronous) {
   RankModel& model = stepper_.model();
   ++sequence_;
   reporter_.sync_log();
@@ -130,7 +130,7 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const CheckpointProg
   if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
   const CheckpointConfig& asked = config_.checkpoint;
   const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
-  const bool apart = beside && asked.device_copies &&
+  const bool apart = asynchronous && asked.device_copies &&
                      kind.copies.make(stepper_.context(), state, model.shape().dtype, min_slice);
   auto job = std::make_unique<Job>(
       Job{.iterations = progress.iterations,
@@ -158,7 +158,7 @@ std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& jo
       job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
                    : write_checkpoint(context, group, job.list, job.place, job.info, each);
   if (!failure.empty()) return failure;
-  if (job.on_nodes && group.rank() == 0 && !std::exchange(told_on_nodes_, true)) {
+  if (job.on_nodes && group.rank() == 0 && !std::exchange(recorded_on_nodes_, true)) {
     try {
       record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, begun_.start);
     } catch (const std::exception& error) {
@@ -166,7 +166,7 @@ std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& jo
     }
   }
   if (job.on_nodes ? place_.role.leads : group.rank() == 0) conclude(job);
-  if (job.on_nodes) {  // what there is to say of other nodes
+  if (job.on_nodes) {  // collect the messages of all nodes
     std::string lines;
     for (const std::string& message : job.messages) lines += message;
     lines = agreed_failure(context, group, lines);
@@ -210,7 +210,7 @@ bool RunSaver::save_now(Kind& kind, const CheckpointProgress& progress) {
 bool RunSaver::save_last(const CheckpointProgress& progress) {
   finish();
   if (!save_now(durable_, progress)) return false;
-  tell_best_intervals();
+  report_best_intervals();
   if (nodes_.interval == 0) return true;
   std::string left;
   try {
@@ -243,9 +243,9 @@ void RunSaver::begin_async(Kind& kind, const CheckpointProgress& progress) {
       std::make_unique<BackgroundSave>(context.device(), job.list, limits, *kind.staging,
                                        [this, &kind, &job](const EachPortion& each) {
                                          Context host(*host_, 1);
-                                         return write(host, kind.beside, job, each);
+                                         return write(host, kind.asynchronous, job, each);
                                        });
-  kind.job = std::move(begun);  // others take it for one that goes on
+  kind.job = std::move(begun);  // other functions treat kind.job as a running save
 }
 
 void RunSaver::iterated(double seconds) {
@@ -286,7 +286,7 @@ void RunSaver::finish_alone() noexcept {
       const Waiting waiting(*this, *kind);
       kind->job->background->result();
     } catch (...) {
-      // The error that this rank has to tell says more.
+      // The error with which this rank ends is more important.
     }
     kind->job.reset();
   }
@@ -298,7 +298,7 @@ void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
   kind.costs.ended();
   if (failure.empty()) {
     kind.saved = job.iterations;
-    if (kind.costs.saves() == 1) tell_best_intervals();
+    if (kind.costs.saves() == 1) report_best_intervals();
     return;
   }
   ++failures_;
@@ -314,7 +314,7 @@ void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
       stays ? fmt::format("the one of iteration {} stays", before) : "there is no earlier one"));
 }
 
-void RunSaver::tell_best_intervals() {
+void RunSaver::report_best_intervals() {
   const CheckpointConfig& asked = config_.checkpoint;
   const std::string text =
       best_intervals_text(durable_.costs, nodes_.interval > 0 ? &nodes_.costs : nullptr,
@@ -330,7 +330,7 @@ void RunSaver::conclude(Job& job) const {
     const CheckpointConfig& asked = config_.checkpoint;
     const Retention rules{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
     if (rules.limit == 0) return;
-    for (const std::int64_t gone : superfluous(find_checkpoints(save), rules)) {
+    for (const std::int64_t gone : iterations_to_remove(find_checkpoints(save), rules)) {
       remove_checkpoint(*inputs_.files, save, gone);
     }
   } catch (const std::exception& error) {

@@ -1,6 +1,9 @@
-// Saves the checkpoints of a run, in checkpoint.save and on the nodes (checkpoint.local): when one
-// is due, what goes into it beside the state, and which older ones go. Before training goes on, or
-// while it does (checkpoint.asynchronous).
+// Saves the checkpoints of a run, in checkpoint.save and on the nodes (checkpoint.local). It
+// decides when one is due, what it contains in addition to the state, and which older ones are
+// removed. Training waits for a save, or continues meanwhile (checkpoint.asynchronous).
+//
+// Each rank has one, and its training thread calls it; functions are collective over the world
+// where stated. A save that fails is reported and doesn't end the run.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +19,8 @@
 #include "checkpoint/device_copies.h"
 #include "checkpoint/node_checkpoint.h"
 #include "engine/stepper.h"
-#include "run/loop/begin_saves.h"
 #include "run/loop/checkpoint_contents.h"
+#include "run/loop/prepare_saves.h"
 #include "run/loop/run_reporter.h"
 #include "run/loop/save_costs.h"
 #include "run/loop/trainer.h"
@@ -26,44 +29,44 @@ namespace trident {
 
 class RunSaver {
  public:
-  // All outlive it. `files`: a patient group of the world; saves beside training have one of their
-  // own.
+  // All arguments must outlive it. `files`: a group of the world without time-out. Asynchronous
+  // saves use duplicates of it.
   RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const Nodes&,
            const ProcessGroup& files, RunReporter&);
 
-  // Collective, before the log files are written. `run_id`: on rank 0, as on_begin gives it.
-  // Checkpoints that the run goes back behind, or could not go on from, it sets aside; those on
-  // nodes it removes.
+  // Calls prepare_saves(), which quarantines or removes checkpoints that are damaged or later than
+  // the starting point. Collective, before the log files are written. `run_id` is read on rank 0.
   void begin(const std::string& run_id);
-  // On rank 0, after begin(): what the run's numbers depend on beside its config, for people: its
-  // layout, threads, data and machine.
+  // The dependences of the run's numbers besides its config, for people: layout, threads, data and
+  // machine. On rank 0, after begin().
   const std::map<std::string, std::string>& made_by() const { return contents_.made_by(); }
-  // Whether a checkpoint is due after this number of iterations, or asked for.
+  // Whether a checkpoint is due after this number of iterations, or was requested by ask().
   bool due(std::int64_t iterations) const;
-  // Asks for a checkpoint after the iteration that runs. All ranks call it.
+  // Requests a checkpoint after the current iteration. All ranks call it.
   void ask() { asked_ = true; }
-  // On rank 0: whether the file `save-now` is in checkpoint.save, with which a user asks for one.
+  // On rank 0, whether checkpoint.save contains the file `save-now`, by which a user requests a
+  // checkpoint; false on other ranks.
   bool touched() const;
-  // Whether the run has checkpoints: at its end it saves one more.
+  // Whether the run saves checkpoints. If so, it saves one more at its end.
   bool active() const;
 
-  // Collective. Of a state that is settled, unless there is a checkpoint of it: `asked`, or what
-  // is due. Begins one beside training where the config asks for that, after the one before of its
-  // kind has ended.
+  // Saves the requested or due checkpoint, unless the state is saved already. Call it after the
+  // step's result is known. With checkpoint.asynchronous it waits for the previous save of the same
+  // kind and begins a new one. Collective.
   void save(const CheckpointProgress&);
-  // In checkpoint.save, to its end. Whether there is one; why not it has told. Then nothing stays
-  // on the nodes.
+  // Saves the last checkpoint in checkpoint.save and waits for its end. On success it removes the
+  // checkpoints on the nodes and returns true; on failure it reports the reason. Collective.
   bool save_last(const CheckpointProgress&);
-  // An iteration has taken so long. Before report_ended().
+  // An iteration has taken `seconds`. Call it before report_ended().
   void iterated(double seconds);
-  // Tells of a save that has ended meanwhile.
+  // Reports asynchronous saves that have ended.
   void report_ended();
-  // Collective: waits for the save beside training, if there is one.
+  // Waits for asynchronous saves, if there are any. Collective.
   void finish();
-  // Not collective, for a rank that has an error to tell: lets a save come to its end before. The
-  // others' copies are made without them.
+  // Waits for asynchronous saves on a rank that ends with an error. Not collective: the other ranks
+  // copy their parts of the state without it.
   void finish_alone() noexcept;
-  // So many have failed that have ended, as far as this rank has looked.
+  // The number of failed saves that this rank knows of.
   std::int64_t failures() const { return failures_; }
   // Milliseconds that training has waited for saves since the last call.
   double take_pause() { return std::exchange(pause_, 0.0) * 1e3; }
@@ -73,19 +76,19 @@ class RunSaver {
   struct Job {
     std::int64_t iterations = 0;
     bool on_nodes = false;
-    bool apart = false;  // of copies, which nobody changes
+    bool apart = false;  // saves copies of the tensors, which training does not change
     SaveList list;
     CheckpointInfo info;
-    CheckpointPlace place;                       // unless it goes to the nodes
-    std::vector<std::string> messages;           // of rank 0, for when it has ended
-    std::unique_ptr<BackgroundSave> background;  // last: uses the others
+    CheckpointPlace place;                       // unused for a checkpoint on nodes
+    std::vector<std::string> messages;           // rank 0 reports them at the end
+    std::unique_ptr<BackgroundSave> background;  // last: it uses the others
   };
 
-  // One of the two kinds, of which one is written at a time each.
+  // One of the two kinds of checkpoints. At most one of each kind is being written.
   struct Kind {
     std::int64_t interval = 0;
-    std::int64_t saved = -1;  // iterations of the newest
-    ProcessGroup beside;      // of saves beside training
+    std::int64_t saved = -1;    // iterations of the newest one
+    ProcessGroup asynchronous;  // for asynchronous saves
     std::unique_ptr<Staging> staging;
     DeviceCopies copies;
     SaveCosts costs;
@@ -95,18 +98,19 @@ class RunSaver {
   };
   bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
 
-  // `beside`: of copies in the device's memory, where it has that to spare.
-  std::unique_ptr<Job> job_of(Kind&, const CheckpointProgress&, bool beside);
-  // On the thread that saves. Gives why there is none.
+  // `beside`: an asynchronous save, which copies the state in device memory if there is space.
+  std::unique_ptr<Job> job_of(Kind&, const CheckpointProgress&, bool asynchronous);
+  // Runs on the saving thread. Returns the reason of a failure, "" on success.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
-  // Rank 0: `latest`, and which ones go; on the nodes those who lead them.
+  // On rank 0, updates `latest` and removes superfluous checkpoints. For checkpoints on nodes, on
+  // the leading rank of each node, removes older ones.
   void conclude(Job&) const;
   void save(Kind&, const CheckpointProgress&);
   bool save_now(Kind&, const CheckpointProgress&);
   void begin_async(Kind&, const CheckpointProgress&);
   void finish(Kind&);
   void ended(Kind&, const Job&, const std::string& failure);
-  void tell_best_intervals();
+  void report_best_intervals();
   class Waiting;
 
   const TrainingInputs& inputs_;
@@ -116,14 +120,14 @@ class RunSaver {
   ProcessGroup files_;
   RunReporter& reporter_;
   CheckpointContents contents_;
-  BegunSaves begun_;
+  PreparedSaves begun_;
   bool asked_ = false;
-  std::int64_t sequence_ = 0;  // of the one that was begun last
+  std::int64_t sequence_ = 0;  // of the checkpoint begun last
   std::int64_t failures_ = 0;
-  bool told_on_nodes_ = false;           // that this start has saved there; on the thread that does
-  double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
+  bool recorded_on_nodes_ = false;       // record_on_nodes() was called; used on the saving thread
+  double pause_ = 0, pause_inside_ = 0;  // seconds, since take_pause() and within this iteration
   std::unique_ptr<Device> host_;
-  NodePlace place_;  // where the nodes have a folder
+  NodePlace place_;  // the folder on this node
   Kind durable_, nodes_;
 };
 

@@ -10,9 +10,9 @@
 namespace trident {
 namespace {
 
-constexpr std::size_t kKept = 101;  // iterations whose median is the usual one
-constexpr std::size_t kLeast = 5;   // with fewer the others count, too
-constexpr std::int64_t kFirst = 2;  // iterations that make their buffers
+constexpr std::size_t kKept = 101;  // iterations whose median is usual_iteration()
+constexpr std::size_t kLeast = 5;   // with fewer, iterations during saves count, too
+constexpr std::int64_t kFirst = 2;  // the first iterations, which allocate buffers, are ignored
 
 std::int64_t iterations_in(double seconds, double iteration) {
   constexpr double kMost = 1e12;
@@ -24,7 +24,7 @@ std::int64_t iterations_in(double seconds, double iteration) {
 void SaveCosts::iteration(double seconds, bool beside) {
   if (++seen_ <= kFirst) return;
   if (beside) {
-    beside_.push_back(seconds);
+    during_save_.push_back(seconds);
   } else if (usual_.size() < kKept) {
     usual_.push_back(seconds);
   } else {
@@ -34,7 +34,7 @@ void SaveCosts::iteration(double seconds, bool beside) {
 
 double SaveCosts::usual_iteration() const {
   std::vector<double> sorted = usual_;
-  if (sorted.size() < kLeast) sorted.insert(sorted.end(), beside_.begin(), beside_.end());
+  if (sorted.size() < kLeast) sorted.insert(sorted.end(), during_save_.begin(), during_save_.end());
   if (sorted.empty()) return 0;
   const auto middle = sorted.begin() + std::ssize(sorted) / 2;
   std::ranges::nth_element(sorted, middle);
@@ -45,7 +45,7 @@ double SaveCosts::each() const {
   if (saves_ == 0) return 0;
   const double usual = usual_iteration();
   double slower = 0;
-  for (const double seconds : beside_) slower += seconds - usual;
+  for (const double seconds : during_save_) slower += seconds - usual;
   return (waited_ + std::max(0.0, slower)) / static_cast<double>(saves_);
 }
 

@@ -1,4 +1,5 @@
-// What its saves cost a run, and the intervals between them that this makes best.
+// The cost of a run's saves, and the best intervals between saves at this cost (Daly 2006). Each
+// rank counts on its own; no call is collective.
 #pragma once
 
 #include <cstdint>
@@ -7,32 +8,35 @@
 
 namespace trident {
 
-// Of one kind of saves.
+// The costs of one kind of saves: in checkpoint.save, or on the nodes.
 class SaveCosts {
  public:
-  // One has ended, well or not.
+  // A save has ended, whether it succeeded or failed.
   void ended() { ++saves_; }
-  // Training has waited for one.
+  // Training has waited for a save.
   void waited(double seconds) { waited_ += seconds; }
-  // An iteration has taken so long, without the waits, beside a save or (the usual ones) not.
+  // An iteration has taken `seconds` without the waits. `beside`: a save ran concurrently;
+  // otherwise the iteration counts as usual.
   void iteration(double seconds, bool beside);
 
   std::int64_t saves() const { return saves_; }
-  // The median of those without a save beside, or of all where these are few; 0: there was none.
+  // The median time of iterations without a concurrent save, or of all iterations if these are few;
+  // 0: there were none.
   double usual_iteration() const;
-  // Seconds of training that a save has cost on average: waits, and slower iterations beside it.
+  // The mean cost of a save in seconds of training: waits, and slower iterations during the save.
   double each() const;
 
  private:
   std::int64_t saves_ = 0, seen_ = 0;
   double waited_ = 0;
-  std::vector<double> usual_, beside_;  // seconds; of the usual ones the last few
+  std::vector<double> usual_, during_save_;  // seconds; of the usual ones the last 101
   std::size_t next_ = 0;
 };
 
-// What to tell of them: `durable` are saved in checkpoint.save; `on_nodes` (null: there are none)
-// on the nodes. Hours between failures of any kind, and between those that take the nodes' along.
-// "" where too little is known yet.
+// A line about the best intervals. `durable`: the saves in checkpoint.save; `on_nodes`: the saves
+// on the nodes (null: none). `mtbf_hours` is the time between failures of any kind,
+// `durable_mtbf_hours` the time between failures that also destroy the checkpoints on nodes. "" if
+// too little is known yet.
 std::string best_intervals_text(const SaveCosts& durable, const SaveCosts* on_nodes,
                                 double mtbf_hours, double durable_mtbf_hours);
 

@@ -14,7 +14,7 @@
 namespace trident {
 namespace {
 
-// Sources of which a batch takes more samples than they have.
+// Messages about sources that have fewer samples than a batch takes of them.
 std::vector<std::string> repeated_samples(const Dataset& train, std::int64_t batch) {
   std::vector<std::string> messages;
   const std::vector<std::int64_t> drawn = train.interleave().drawn(batch);
@@ -29,13 +29,13 @@ std::vector<std::string> repeated_samples(const Dataset& train, std::int64_t bat
   return messages;
 }
 
-// The names of states in a checkpoint that `state` has none of.
+// The names of states in a checkpoint that `state` lacks.
 std::string untaken_states(const Manifest& manifest, const State& state) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : manifest.tensors) {
     if (!name.starts_with("weight")) names.insert(name.substr(0, name.find('/')));
   }
-  names.erase("master");  // or the weights follow from it
+  names.erase("master");  // if `state` has none, the weights are restored from it
   for (const StateTensor& tensor : state.tensors) names.erase(tensor.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -60,23 +60,22 @@ void report_start(const TrainingInputs& inputs, Stepper& stepper,
   if (!taken.data) left.emplace_back("the place in the data");
   reporter.inform(fmt::format(
       "{} {}: iteration {} of run {}, {} samples ({} tokens) consumed{}; read in {:.2f} s",
-      left.empty() ? "going on from" : "beginning with", from.path, manifest.iteration,
+      left.empty() ? "resuming from" : "beginning with", from.path, manifest.iteration,
       manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples, manifest.tokens,
       left.empty() ? "" : "; left out: " + list_and(left), reading_seconds));
   for (const auto& [theirs, ours] : inputs.config.checkpoint.key_mapping) {
     if (inputs.start.own) break;
-    reporter.inform(fmt::format("tensors: {} there is {} here", theirs, ours));
+    reporter.inform(fmt::format("tensors: {} in the checkpoint is {} here", theirs, ours));
   }
   if (const std::string states = untaken_states(manifest, stepper.state()); !states.empty()) {
-    reporter.message("left in the checkpoint, as this run has no such state: " + states);
+    reporter.message("not loaded from the checkpoint, as this run lacks these states: " + states);
   }
   if (inputs.begin.lists->begun.iterations == 0 && has_in_flight(manifest)) {
     const bool whole = taken.all() && taken.entries == 0;
     reporter.message(
-        whole ? "the schedule's micro-batches, its ranks or their layers are others than the "
-                "checkpoint's: "
-                "what was in flight is left, and trained anew"
-              : "of a checkpoint that is not taken as it is, what was in flight is left");
+        whole ? "the schedule's micro-batches, ranks or layers differ from the checkpoint's: the "
+                "micro-batches in flight are dropped, and trained again"
+              : "the checkpoint is loaded in part: its micro-batches in flight are dropped");
   }
   if (taken.data) {
     const auto now = inputs.datasets.train->interleave().drawn(manifest.samples);
@@ -84,8 +83,8 @@ void report_start(const TrainingInputs& inputs, Stepper& stepper,
       const auto was = manifest.numbers.find(consumed_name(i));
       if (was == manifest.numbers.end() || was->second == SavedNumber(now[i])) continue;
       reporter.message(fmt::format(
-          "data.train.{}: {} of its samples had been consumed, {} would have been by the sources "
-          "and weights that there are now: some come twice, or not at all",
+          "data.train.{}: {} of its samples had been consumed, {} would have been with the present "
+          "sources and weights: some come twice, or not at all",
           i, std::visit([](auto n) { return fmt::format("{}", n); }, was->second), now[i]));
     }
   }
@@ -95,7 +94,7 @@ void report_start(const TrainingInputs& inputs, Stepper& stepper,
     if (name == training_data_name) {
       if (!taken.data) continue;
       reporter.message(
-          "the training data's files have other contents than when the checkpoint was saved: "
+          "the training data's files have changed since the checkpoint was saved: "
           "samples may come twice, or not at all");
       continue;
     }

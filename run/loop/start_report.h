@@ -1,5 +1,6 @@
-// The lines with which a run begins: the checkpoint that it resumes from, the parts of it that are
-// left out, and the differences that may show in its numbers.
+// The lines with which a run begins: the checkpoint from which it resumes, the parts that it does
+// not load, and the differences that may change its numbers. World rank 0 prints them; not
+// collective.
 #pragma once
 
 #include <map>
@@ -11,7 +12,7 @@
 
 namespace trident {
 
-// `made_by`: RunSaver::made_by(). `reading_seconds`: of the checkpoint.
+// `made_by`: RunSaver::made_by(). `reading_seconds`: the time that loading the checkpoint took.
 void report_start(const TrainingInputs&, Stepper&,
                   const std::map<std::string, std::string>& made_by, double reading_seconds,
                   const RunReporter&);

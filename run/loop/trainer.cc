@@ -17,7 +17,8 @@ namespace trident {
 
 namespace {
 
-// RequestError where ranks take different checkpoints: one may not have been able to read the next.
+// Throws RequestError if ranks begin with different checkpoints: one of them may have failed to
+// read the next one.
 void require_same_start(const StartingPoint& start, Context& context, const ProcessGroup& group) {
   const FoundCheckpoint& first = start.checkpoints.front();
   const std::string own =
@@ -25,9 +26,9 @@ void require_same_start(const StartingPoint& start, Context& context, const Proc
   const std::vector<std::string> all = exchanged_texts(context, group, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    throw RequestError(
-        fmt::format("ranks would go on from different checkpoints: rank 0 from {}, rank {} from {}",
-                    all[0], rank, all[rank]));
+    throw RequestError(fmt::format(
+        "ranks would resume from different checkpoints: rank 0 from {}, rank {} from {}", all[0],
+        rank, all[rank]));
   }
 }
 
@@ -37,8 +38,8 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
                            const TrainerHooks& hooks) {
   Context context(device, static_cast<int>(inputs.config.runtime.threads_per_rank),
                   kernel_options(inputs.config));
-  TrainingInputs own = inputs;     // the next checkpoint's, where the first one is damaged
-  std::optional<TrainingRun> run;  // goes after the others know of an error
+  TrainingInputs own = inputs;     // replaced if the first checkpoint is damaged
+  std::optional<TrainingRun> run;  // destroyed after the other ranks know of an error
   return end_all_on_error(transport, [&] {
     for (;;) {
       run.emplace(own, transport, context, hooks);

@@ -33,7 +33,7 @@ DataSpec data_spec(const Config& config, const std::string& written, const TextA
       .split = config.data.split_fractions(),
       .sequence_length = config.data.sequence_length,
       .vocab_size = config.model.vocab_size,
-      // A folder of weights says it where nobody wrote it.
+      // If the config doesn't state it, a folder of weights does.
       .vocab_size_given = is_written(written, "/model/vocab_size") ||
                           (!config.checkpoint.load.empty() && config.checkpoint.load != "auto" &&
                            !is_iteration(config.checkpoint.load)),
@@ -54,7 +54,7 @@ DataSpec data_spec(const Config& config, const std::string& written, const TextA
   return spec;
 }
 
-// A checkpoint's files of a Hugging Face directory but the weights, proved.
+// The verified Hugging Face files of a checkpoint, without the weights.
 std::map<std::string, std::string> companions_of(const FoundCheckpoint& checkpoint) {
   if (checkpoint.on_nodes != nullptr) return checkpoint.on_nodes->texts;
   std::map<std::string, std::string> texts;
@@ -68,7 +68,7 @@ std::map<std::string, std::string> companions_of(const FoundCheckpoint& checkpoi
   return texts;
 }
 
-// Those of where the run begins. DamagedCheckpoint where a file isn't whole.
+// Sets the extras of the starting point. Throws DamagedCheckpoint if a file is damaged.
 void take_extras(TrainingInputs& inputs) {
   inputs.extras = {};
   const StartingPoint& start = inputs.start;
@@ -84,7 +84,7 @@ void take_extras(TrainingInputs& inputs) {
   }
 }
 
-// Of training.train_epochs: those that the samples make that are left.
+// Derives train_iters from training.train_epochs and the samples that are left.
 void derive_iterations(TrainingInputs& inputs) {
   if (inputs.datasets.train == nullptr) return;
   Config& config = inputs.config;
@@ -96,14 +96,13 @@ void derive_iterations(TrainingInputs& inputs) {
     if (inputs.start.taken.iteration) done = manifest.iteration;
     if (inputs.start.taken.data) consumed = manifest.samples;
   }
-  config.scheduler =
-      inputs.epochs.scheduler;  // not as another checkpoint's length has filled it in
+  config.scheduler = inputs.epochs.scheduler;  // undoes the values for another checkpoint
   const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
   const BatchSizes batches(config.batch.global_batch_size, ramp_of(config), done, consumed);
   set_train_iters(config, std::max<std::int64_t>(1, done + batches.iterations(left)));
 }
 
-// What follows from where the run begins, which is the first checkpoint that can be read.
+// Derives inputs from the starting point; takes the first checkpoint that can be read.
 void derive_from_start(TrainingInputs& inputs) {
   for (;;) {
     try {
@@ -116,8 +115,8 @@ void derive_from_start(TrainingInputs& inputs) {
   }
 }
 
-// Whether the tokens are the bytes of texts, as far as can be told: pairs may have been made by
-// any tokenizer, and weights that the run begins with may bring one.
+// Whether the tokens are the bytes of texts. False if that is unknown: any tokenizer may have made
+// token files, and the initial weights may come with a tokenizer.
 bool learns_bytes(const TrainingInputs& inputs) {
   const Config& config = inputs.config;
   if (config.model.vocab_size < 256 || config.checkpoint.save.empty()) return false;
@@ -126,7 +125,7 @@ bool learns_bytes(const TrainingInputs& inputs) {
         config.data.train, [](const DataSource& one) { return is_tokenized(one.path, false); });
     if (!texts) return false;
   } catch (const RequestError&) {
-    return false;  // who opens it says so
+    return false;  // opening it reports the problem
   }
   const StartingPoint& start = inputs.start;
   std::string loaded;
@@ -142,7 +141,7 @@ bool learns_bytes(const TrainingInputs& inputs) {
   return loaded.empty() || loaded == byte_tokenizer();
 }
 
-// Of a run that goes on with tokens that came ready-made: the tokenizer that its checkpoint has.
+// Keeps the tokenizer of the run's checkpoint, if the run reads token files.
 void keep_tokenizer(TrainingInputs& inputs) {
   const auto& checkpoints = inputs.start.checkpoints;
   if (checkpoints.empty() || inputs.config.checkpoint.save.empty()) return;
@@ -153,7 +152,7 @@ void keep_tokenizer(TrainingInputs& inputs) {
   }
 }
 
-// Where a run that goes on has another tokenizer than its checkpoint.
+// Adds a message if the run's tokenizer differs from its checkpoint's.
 void compare_tokenizers(TrainingInputs& inputs) {
   const auto& checkpoints = inputs.start.checkpoints;
   const auto now = inputs.extras.files.find("tokenizer.json");
@@ -167,8 +166,8 @@ void compare_tokenizers(TrainingInputs& inputs) {
                   checkpoints.front().path));
 }
 
-// The tokenizer goes among the extras, where there is one, and the token that ends a text, where
-// the weights that the run begins with don't say.
+// Adds the tokenizer, if there is one, to the extras, and the token that ends a text, if the
+// initial weights don't state it.
 void take_tokenizer(TrainingInputs& inputs) {
   if (inputs.config.data.tokenizer.type == "file") {
     if (!inputs.saves_tokenizer()) return keep_tokenizer(inputs);
@@ -181,7 +180,7 @@ void take_tokenizer(TrainingInputs& inputs) {
   try {
     TokenizerFiles files = tokenizer_files(inputs.config);
     auto& texts = inputs.extras.files;
-    // One that names no end would hide the end that the weights' config.json names.
+    // A generation_config.json without an end would hide the end in the weights' config.json.
     const auto config = json_or_null(inputs.extras.config);
     const bool told =
         config.is_object() && config.contains("eos_token_id") && !config["eos_token_id"].is_null();
@@ -195,7 +194,7 @@ void take_tokenizer(TrainingInputs& inputs) {
   }
 }
 
-// Batches follow from the samples consumed, whatever the batches before were.
+// Derives the batch sizes from the samples consumed, not from earlier batch sizes.
 RunBegin with_batches(RunBegin begin, const Config& config) {
   const BatchRamp ramp = ramp_of(config);
   begin.batches = BatchSizes(config.batch.global_batch_size, ramp, begin.iteration, begin.samples);
@@ -204,7 +203,7 @@ RunBegin with_batches(RunBegin begin, const Config& config) {
   return begin;
 }
 
-// The run begins at the first checkpoint of `start`, where there is one; else anew.
+// The run begins at the first checkpoint of `start`; without one, at iteration 0.
 RunBegin begin_of(const Config& config, const Schedule& schedule, const StartingPoint& start) {
   RunBegin begin;
   Begun begun;
@@ -225,7 +224,7 @@ RunBegin begin_of(const Config& config, const Schedule& schedule, const Starting
     if (taken.all() && taken.entries == 0)
       begun = in_flight_in(run_sizes(config), schedule, manifest);
   }
-  // A run that is over has no iteration, and lists have one at least.
+  // A complete run has no iteration left, but lists need at least one.
   const std::int64_t left = config.training.train_iters - begin.iteration;
   begin.lists = std::make_shared<RunLists>(schedule, std::max<std::int64_t>(1, left), begun);
   return with_batches(std::move(begin), config);
@@ -234,12 +233,12 @@ RunBegin begin_of(const Config& config, const Schedule& schedule, const Starting
 }  // namespace
 
 FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
-  std::shared_ptr<StartHold> hold;  // of process 0
+  std::shared_ptr<StartLock> hold;  // held by process 0
   FoundOnNodes found = find_on_nodes(
       config.checkpoint.local.dir, config.checkpoint.save, rank,
       [&] {
         if (looks_on_nodes(config.checkpoint))
-          hold = std::make_shared<StartHold>(config.checkpoint.save);
+          hold = std::make_shared<StartLock>(config.checkpoint.save);
         return starts_on_nodes(config.checkpoint);
       },
       ask);
@@ -280,8 +279,9 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
                         weights, *config.model.pad_token_id));
       }
       if (fewer > 0) {
-        inputs.start.messages.push_back(fmt::format(
-            "the vocabulary of {} has {} entries; those beyond begin anew", weights, fewer));
+        inputs.start.messages.push_back(
+            fmt::format("the vocabulary of {} has {} entries; the added ones get initial weights",
+                        weights, fewer));
       }
     }
     derive_from_start(inputs);

@@ -1,5 +1,6 @@
 // The inputs of a run, checked before it begins: config, model, schedule, data, the files that are
-// saved with the weights, and the place at which it begins.
+// saved with the weights, and the starting point. Each process prepares them once, and its ranks
+// share them. Only find_on_nodes() is collective.
 #pragma once
 
 #include <cstdint>
@@ -23,68 +24,69 @@
 
 namespace trident {
 
-// The place at which a run begins, and what follows from it: the samples of each iteration and the
-// lists of actions.
+// The iteration at which a run begins, and the values derived from it: the samples of each
+// iteration and the lists of actions.
 struct RunBegin {
   std::int64_t iteration = 0;            // the first one to run, from 0
   std::int64_t samples = 0, tokens = 0;  // consumed before it
-  // Gives each rank the state to begin with, in place of a checkpoint (resumed_from()).
+  // Writes each rank's initial state, instead of a checkpoint (resumed_from()).
   std::function<void(Context&, State&)> restore;
-  std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
+  std::shared_ptr<const RunLists> lists;  // of actions, for all ranks of this process
   BatchSizes batches;                     // from `iteration` on
-  std::shared_ptr<RampLists> ramp_lists;  // where the batches grow
+  std::shared_ptr<RampLists> ramp_lists;  // null if the batch size is constant
 };
 
-// Whether training.train_iters follows from train_epochs and the place at which the run begins, and
-// the learning rate's schedule as it was asked for before.
+// Whether training.train_iters is derived from train_epochs and the starting point, and the
+// learning rate's schedule in the config before that.
 struct EpochsToTrain {
   bool asked = false;
   LrSchedulerConfig scheduler = {};
 };
 
-// The inputs of a run, checked, that all ranks of a process share: sources are opened once.
+// The checked inputs of a run. All ranks of a process share them, so each source is opened once.
 struct TrainingInputs {
-  Config config;        // train_iters known
-  std::string written;  // LoadedConfig::written; "": not known
+  Config config;        // with train_iters set
+  std::string written;  // LoadedConfig::written; "": unknown
   std::shared_ptr<const Architecture> architecture;
   Schedule schedule;
   Datasets datasets;
-  // The files that are saved with the weights: those of checkpoint.load, and the data's tokenizer.
-  // Both sources may be gone by the time of a save.
+  // The files that are saved with the weights: the files of checkpoint.load, and the data's
+  // tokenizer. They are kept here, since both sources may be gone by the time of a save.
   HuggingFaceExtras extras;
   StartingPoint start;
   EpochsToTrain epochs;
-  RunBegin begin;                     // follows from `start`
-  FileSystem* files = &real_files();  // that checkpoints go to
+  RunBegin begin;                     // derived from `start`
+  FileSystem* files = &real_files();  // where checkpoints are written
 
-  // Whether a tokenizer goes with the saved weights, if its file is there.
+  // Whether a tokenizer is saved with the weights, if its file exists.
   bool saves_tokenizer() const {
     return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
   }
 };
 
-// Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
-// with all that is wrong. `texts`: what is done about texts that haven't been tokenized, without
-// the encoder and the cache, which are the config's; without `writes` nothing is written, and there
-// are no datasets where one hasn't been. `on_nodes`: as find_start(); a job of one process finds
-// them here.
+// Opens the data, turns train_epochs into iterations, checks schedule and weights. Throws
+// RequestError with all problems. `texts` states how to tokenize texts; its encoder and cache are
+// taken from the config. Without `texts.writes` nothing is written, and there are no datasets if a
+// text hasn't been tokenized yet. `on_nodes`: as in find_start(); the overloads without it serve a
+// job of one process and search the nodes themselves.
 TrainingInputs prepare_training(const LoadedConfig&, const FoundOnNodes& on_nodes,
                                 const TextAccess& texts);
 TrainingInputs prepare_training(const LoadedConfig&);
 TrainingInputs prepare_training(const Config&);
 
-// What the nodes have kept of the run in checkpoint.save. Collective over the job's processes, of
-// which this is `rank`.
+// Finds the checkpoints that the nodes have kept of the run in checkpoint.save. `rank` is this
+// process's. Collective over the job's processes.
 FoundOnNodes find_on_nodes(const Config&, int rank, const AskProcesses& ask);
 
-// The inputs of a run that begins at the next checkpoint, after the first of start.checkpoints has
-// turned out to be damaged (`why`). RequestError where there is no other one.
+// Returns the inputs of a run that begins at the next checkpoint, after the first of
+// start.checkpoints has turned out to be damaged (`why`). Throws RequestError if there is no other
+// checkpoint.
 TrainingInputs with_next_checkpoint(TrainingInputs, const std::string& why);
 
-// The inputs of a run that begins at iteration k, from 0, with a state: `restore` writes the
-// tensors and numbers that Stepper::state() lists beside weights and gradients, and the trainer's
-// own numbers: "iteration", which has to be k, and "skipped". A synchronous run then continues as
-// if it had never stopped; an asynchronous one fills its pipeline anew.
+// Returns the inputs of a run that begins at iteration k, from 0, with a given state. `restore`
+// writes the tensors and numbers that Stepper::state() lists, except weights and gradients, and the
+// trainer's own numbers: "iteration", which must be k, and "skipped". A synchronous run then
+// continues as if it had never stopped; an asynchronous one begins with an empty pipeline.
 TrainingInputs resumed_from(TrainingInputs, std::int64_t k,
                             std::function<void(Context&, State&)> restore);
 

@@ -14,10 +14,10 @@
 #include "engine/replicas.h"
 #include "engine/setup/from_config.h"
 #include "formats/hugging_face/hugging_face.h"
-#include "run/launch/agreement.h"
 #include "run/loop/final_weights.h"
 #include "run/loop/first_state.h"
 #include "run/loop/start_report.h"
+#include "run/processes/agreement.h"
 
 namespace trident {
 TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Context& context,
@@ -44,16 +44,16 @@ TrainingSummary TrainingRun::run() {
     try {
       train();
     } catch (const CommunicationError&) {
-      throw;  // the others are gone, or know of an error
+      throw;  // other ranks have ended, or know of an error
     } catch (...) {
-      saver_.finish_alone();  // of which this rank's part is all that could be missing
+      saver_.finish_alone();  // an asynchronous save may lack only this rank's part
       throw;
     }
     try {
       saver_.finish();
       if (failure_.empty()) save();
     } catch (...) {
-      error = std::current_exception();  // after the report of what has run
+      error = std::current_exception();  // thrown after the report
     }
     if (progress_.iterations > inputs_.begin.iteration) reporter_.end();
     if (error) std::rethrow_exception(error);
@@ -66,7 +66,7 @@ TrainingSummary TrainingRun::run() {
 }
 
 void TrainingRun::begin() {
-  // `trident train` has compared more before, which other programs need not do.
+  // `trident train` has compared more at its rendezvous; other programs have compared nothing.
   require_same_config(inputs_.config, context_, world_);
   for (const std::string& warning : topology_.warnings) reporter_.message("warning: " + warning);
   if (inputs_.saves_tokenizer() && !inputs_.extras.files.contains("tokenizer.json")) {
@@ -95,7 +95,7 @@ void TrainingRun::begin() {
 }
 
 bool TrainingRun::stop_of_any() {
-  // Disks may be slow: ranks wait for each other as long as it takes.
+  // Disks may be slow, so ranks first pass a barrier without time-out.
   const std::int64_t stop = hooks_.stop != nullptr && hooks_.stop->load() ? 1 : 0;
   const Tensor stops =
       context_.from_host<std::int64_t>({1}, std::span(&stop, 1), Category::workspace);
@@ -142,9 +142,9 @@ bool TrainingRun::iteration(std::int64_t k) {
                                                    .save = saver_.touched(),
                                                    .close = evaluates || saves || grows});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
-  const bool goes_on = !steps.before || report(last_, *steps.before, false);
+  const bool goes_on = !steps.previous || report(last_, *steps.previous, false);
   if (!steps.ran) return false;
-  if (!goes_on && !steps.own) steps.own = stepper_.wait_for_result();
+  if (!goes_on && !steps.current) steps.current = stepper_.wait_for_result();
   if (!failure_.empty()) return false;
 
   saver_.iterated(seconds);
@@ -154,8 +154,8 @@ bool TrainingRun::iteration(std::int64_t k) {
   progress_.validation_loss.reset();
   if (dump) dump_gradients(k);
   monitor_.end();
-  if (!steps.own) return true;
-  if (!report(last_, *steps.own, evaluates)) return false;
+  if (!steps.current) return true;
+  if (!report(last_, *steps.current, evaluates)) return false;
   if (saver_.due(progress_.iterations)) saver_.save(progress_);
   return true;
 }
@@ -207,14 +207,14 @@ void TrainingRun::report_skipped(std::int64_t k, const StepResult& step) {
     failure_ = what + "; " + stepper_.schedule().kind + " has updated the weights meanwhile";
     return;
   }
-  if (step.rescales) {
+  if (step.only_overflowed) {
     reporter_.message(what + fmt::format("; step skipped, at loss scale {}", step.loss_scale));
     return;
   }
   if (inputs_.config.training.on_non_finite == "stop") {
     failure_ = what +
                "; no weight was changed by this iteration "
-               "(training.on_non_finite: \"skip\" leaves it out and goes on)";
+               "(training.on_non_finite: \"skip\" skips such a step and continues)";
     return;
   }
   if (++progress_.skipped >= inputs_.config.training.max_skipped_steps) {
@@ -243,7 +243,7 @@ void TrainingRun::save() {
   if (directory.empty()) return;
   if (stopped_) reporter_.message("stopping, saving to " + directory);
   if (!weights_are_finite(model_)) {
-    failure_ = "the weights are not finite: they are not saved, " + directory + " stays as it was";
+    failure_ = "the weights are not finite: they are not saved, " + directory + " is unchanged";
     return;
   }
   const bool saves = stopped_ || saver_.active();
@@ -255,7 +255,7 @@ void TrainingRun::save() {
     const CheckpointConfig& asked = inputs_.config.checkpoint;
     const bool goes_on = asked.resume != "never" && !is_iteration(asked.load);
     reporter_.message(fmt::format("saved after iteration {}{}", progress_.iterations,
-                                  goes_on ? "; the same command goes on from there" : ""));
+                                  goes_on ? "; the same command resumes from there" : ""));
   }
 }
 

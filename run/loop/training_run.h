@@ -1,4 +1,4 @@
-// One rank's run, from initial weights to the saved ones.
+// One rank's run, from its first state to the saved weights.
 #pragma once
 
 #include <cstdint>
@@ -22,34 +22,34 @@
 
 namespace trident {
 
-// Not for several threads. Every function is collective over the transport's world.
+// One thread calls it. Every function is collective over the transport's world.
 class TrainingRun {
  public:
-  // All arguments outlive it.
+  // All arguments must outlive it.
   TrainingRun(const TrainingInputs&, Transport&, Context&, const TrainerHooks&);
 
-  // Trains; once. Error where the run fails, after it has saved and reported all that it can.
-  // DamagedCheckpoint, on all ranks, where the checkpoint to begin with can't be read.
+  // Trains. Call it once. Throws Error if the run fails, after it has saved and reported all that
+  // it can. Throws DamagedCheckpoint, on all ranks, if the checkpoint to begin with is damaged.
   TrainingSummary run();
 
  private:
-  // Takes the first state, and opens the log files. Sets stopped_ where a rank is asked to stop
-  // before it has trained.
+  // Takes the first state and opens the log files. Sets stopped_ if a rank is asked to stop before
+  // it has trained.
   void begin();
   // Whether any rank is asked to stop.
   bool stop_of_any();
   void train();
-  // These two return false when the run shall stop.
+  // These two return false if the run must stop.
   bool iteration(std::int64_t k);
   bool report(const CompletedIteration&, const StepResult&, bool evaluates);
-  // The last checkpoint, then the final weights.
+  // Saves the last checkpoint, then the final weights.
   void save();
 
-  // Whether iteration k is drawn; by default the second one, since the first one makes the buffers.
+  // Whether iteration k is drawn; by default the second one, since the first one allocates buffers.
   bool is_drawn(std::int64_t k) const;
-  // The mean loss of each validation set. Breaks off, with stopped_, when a rank is asked to stop.
+  // The mean loss of each validation set. Sets stopped_ and ends early if a rank is asked to stop.
   std::vector<std::pair<std::string, double>> validate();
-  // A step whose loss or gradients are not finite: reports it, or sets failure_.
+  // Reports a step whose loss or gradients are not finite, or sets failure_.
   void report_skipped(std::int64_t k, const StepResult&);
   void dump_gradients(std::int64_t k);
 
@@ -68,7 +68,7 @@ class TrainingRun {
   RunData data_;
   HuggingFaceExtras extras_;
   CompletedIteration last_;
-  CheckpointProgress progress_;  // of the state
+  CheckpointProgress progress_;  // the state's
   bool stopped_ = false;         // by the stop flag of any rank
   std::string failure_;          // why the run ends with an error; the same on all ranks
 };

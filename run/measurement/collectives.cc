@@ -19,15 +19,15 @@ namespace {
 
 using bench::Json;
 
-// How much time a row of the table may take, once a call has shown how long it is.
+// Time for a row of the table. The first call shows how many calls fit.
 constexpr double kRowSeconds = 1;
-// And where only the links' bandwidth and latency are asked for.
+// The same for bench_links().
 constexpr double kLinkSeconds = 0.2;
 constexpr std::int64_t kBeyondCaches = std::int64_t{64} << 20;  // bytes
-// A size whose single call would take longer, by the size before, is left out.
+// Seconds. A size is left out if its call would take longer, by the rate of the size before.
 constexpr double kLongestCall = 3;
 
-// The slowest rank's: who sends may be done long before it has arrived.
+// The time of the slowest rank: a sender may finish long before its message arrives.
 double slowest(Context& context, const ProcessGroup& world, double seconds) {
   const std::int64_t own[]{static_cast<std::int64_t>(seconds * 1e9)};
   const Tensor value = context.from_host<std::int64_t>({1}, own, Category::communication);
@@ -35,8 +35,8 @@ double slowest(Context& context, const ProcessGroup& world, double seconds) {
   return static_cast<double>(context.to_host<std::int64_t>(value)[0]) * 1e-9;
 }
 
-// Median seconds of one call of `run` on this rank, all ranks starting together. The first call
-// says how many fit the time of a row; where that is none more, it is all there is.
+// Median seconds of one call of `run` on this rank; all ranks start together. The first call shows
+// how many calls fit the time of a row. If no other call fits, returns the time of the first.
 template <class Run>
 double timed(Context& context, const ProcessGroup& world, double row_seconds, bool small, Run run) {
   const auto seconds_of = [&](int calls) {
@@ -68,7 +68,7 @@ std::string row_text(const char* operation, const Json& r) {
                      fmt::format("{:.2f}", r["gb_per_second"].get<double>()));
 }
 
-// The rows of one rank of a world.
+// Measures all rows on one rank of a world.
 class Measurement {
  public:
   Measurement(Context& context, const ProcessGroup& world, const char* transport,
@@ -86,11 +86,11 @@ class Measurement {
  private:
   using Algorithms = std::vector<std::pair<std::string, Algorithm>>;
 
-  // Rows of one operation; `call` runs it once on a tensor of the message's size, which is rounded
-  // down to a multiple of `parts` elements.
+  // Measures the rows of one operation. `call` runs it once on a tensor of the message's size,
+  // rounded down to a multiple of `parts` elements.
   template <class Call>
   Json rows_of(const char* operation, const Algorithms& algorithms, std::int64_t parts, Call call);
-  // Of an operation that knows one algorithm.
+  // The same for an operation with a single algorithm.
   template <class Call>
   Json one_way(const char* operation, std::int64_t parts, Call call) {
     return rows_of(operation, {{"direct", Algorithm::direct}}, parts,
@@ -100,7 +100,7 @@ class Measurement {
   Json row_of(const std::string& label, const Tensor& tensor, bool small, Call call);
 
   Json all_reduces(const Algorithms& algorithms);
-  // Bytes/s of one rank, while each rank copies `bytes`.
+  // Bytes/s that one rank copies while each rank copies `bytes`.
   double copy_rate(std::int64_t bytes);
 
   void show(const std::string& text) const {
@@ -141,7 +141,7 @@ Json Measurement::rows_of(const char* operation, const Algorithms& algorithms, s
                           Call call) {
   Json rows = Json::array();
   for (const auto& [label, algorithm] : algorithms) {
-    double rate = 0;  // of the size before
+    double rate = 0;  // bytes/s of the size before
     for (const std::int64_t bytes :
          {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
           std::int64_t{8} << 20, std::int64_t{64} << 20}) {
@@ -178,8 +178,8 @@ Json Measurement::all() {
                             [&](const Tensor& x) { world_.all_gather(context_, own_part(x), x); });
   Json broadcast =
       one_way("broadcast", 1, [&](const Tensor& x) { world_.broadcast(context_, x, 0); });
-  // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
-  // caches is faster than as many copies of the message as there are members.
+  // Each member's message must be read and written once. Beyond the caches no all-reduce is
+  // therefore faster than one copy of the message per member.
   const double rate = 1e-9 * copy_rate(kBeyondCaches);
   return {
       {"all_reduce", std::move(all_reduce)},        {"reduce_scatter", std::move(reduce_scatter)},
@@ -188,7 +188,7 @@ Json Measurement::all() {
 }
 
 Json Measurement::links() {
-  // Of all ranks together at most a GB.
+  // At most 1 GiB for all ranks together.
   const std::int64_t bytes = std::clamp((std::int64_t{512} << 20) / world_.size() / 4 * 4,
                                         std::int64_t{8} << 20, kBeyondCaches);
   return {{"all_reduce", all_reduces({{"auto", Algorithm::automatic}})},

@@ -15,7 +15,7 @@ namespace trident {
 namespace {
 using bench::Json;
 
-// "bf16 widened", and where there is one way "bf16".
+// "bf16 widened"; just "bf16" where bf16 products have a single way.
 std::string name_of_product(const Json& product) {
   auto name = product["dtype"].get<std::string>();
   if (product.contains("bf16_products")) name += " " + product["bf16_products"].get<std::string>();
@@ -30,7 +30,7 @@ Json bench_gemm(const Devices& devices, int threads) {
   Json products = Json::array();
   struct Way {
     DType dtype;
-    const char* name;  // of runtime.bf16_products, where there are several
+    const char* name;  // value of runtime.bf16_products, "" for a single way
     Context* context;
   };
   std::vector<Way> ways{{DType::f32, "", &context}};
@@ -44,7 +44,7 @@ Json bench_gemm(const Devices& devices, int threads) {
   }
   for (const Way& way : ways) {
     std::vector<ProductShape> shapes{
-        usual_product(*way.context, way.dtype)};  // what MFU is a share of
+        usual_product(*way.context, way.dtype)};  // MFU relates to this product
     for (const ProductShape& shape : {ProductShape{1024, 768, 3072}, ProductShape{1024, 3072, 768},
                                       ProductShape{1024, 768, 2304}, ProductShape{1024, 768, 50304},
                                       ProductShape{256, 128, 512}}) {

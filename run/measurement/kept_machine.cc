@@ -1,4 +1,4 @@
-// A machine that was measured, kept for the next time.
+// Keeps the result of bench_machine() in a file for later calls.
 #include <fmt/format.h>
 
 #include <exception>
@@ -16,8 +16,8 @@
 namespace trident {
 namespace {
 
-// What a measurement depends on: device, cores, program, and what was run, whatever its run's
-// texts, folders and length.
+// Everything that a measurement depends on: device, cores, program and configs. Leaves out the
+// configs' data, folders and length of training.
 std::string key_of(const MachineRequest& request) {
   const Config& first = request.configs.front();
   const Devices devices(first);
@@ -50,10 +50,10 @@ Machine kept_machine(const MachineRequest& request, const std::string& folder) {
       if (request.tell) request.tell(fmt::format("as it was measured before: {}\n", path));
       return machine;
     } catch (const Error&) {
-      // Damaged, or another user's: it is measured anew.
+      // The file is damaged or belongs to another user, so measure again.
     }
   }
-  // As the file has it, so that the next run finds the same.
+  // Parses its own text, so that this run and later runs get the same machine.
   const std::string text = machine_text(bench_machine(request));
   try {
     std::filesystem::create_directories(folder + "/machines");

@@ -45,13 +45,13 @@ class MachineBench {
         if (has_time()) measure(rank, round);
       }
     }
-    // Efficiencies that were fitted were so to older times; kernels that stay take as long as
-    // before.
+    // Fitted efficiencies belong to the older times, so reset them and rescale the kernels that
+    // stay: their predicted times don't change.
     for (auto& [name, kernels] : machine_.device.kernels) {
       for (MeasuredKernel& one : kernels) one.seconds /= efficiency_of(machine_, name);
     }
     machine_.efficiency = {};
-    machine_.error = {};  // it was of older times
+    machine_.error = {};  // it belongs to the older times
     kernels_.enter(machine_);
     describe();
     return machine_;
@@ -72,14 +72,14 @@ class MachineBench {
     return configs.front();
   }
 
-  // Kernels of another device don't stand beside these.
+  // A machine's file holds the kernels of one device only.
   void need_same_device() const {
     if (request_.known.name.empty()) return;
     bench::need_same_device(request_.known, bench::device_name(devices_, threads_),
                             "bench machine");
   }
 
-  // A rank of a config, with kernels that no other before has.
+  // A rank of a config that runs kernels which no earlier rank runs.
   struct Rank {
     const Config* config = nullptr;
     int rank = 0;
@@ -96,13 +96,14 @@ class MachineBench {
           if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place]});
         }
       } catch (const RequestError& error) {
-        last = error.what();  // a schedule that doesn't take so few micro-batches
+        last = error.what();  // for example, a schedule that needs more micro-batches
       }
     }
     if (ranks_.empty()) throw RequestError(last);
   }
 
-  // For a rank like the longest so far. Peaks and links take some seconds more.
+  // Whether time is left for a rank as slow as the slowest so far. Peaks and links need `rest`
+  // seconds.
   bool has_time() const {
     constexpr double rest = 4;
     return request_.seconds <= 0 || longest_ == 0 ||
@@ -122,7 +123,7 @@ class MachineBench {
     std::vector<std::vector<OperationTrace>> traces(ran.size());
     std::vector<std::exception_ptr> errors(ran.size());
     std::vector<std::thread> threads;
-    // Each iteration with the others at work, as ranks have it.
+    // All ranks run each iteration at the same time, as in training.
     std::barrier together(together_);
     for (std::size_t i = 0; i < ran.size(); ++i) {
       threads.emplace_back([&, i] {
@@ -169,14 +170,14 @@ class MachineBench {
     }
     device.memory =
         static_cast<double>(gpu ? devices_.memory(1).value_or(0) : available_memory() / together_);
-    // A queue that is behind hides what the host does.
+    // A queue that lags behind the host hides the host's time between kernels.
     if (const double between = kernels_.between(); between > 0) device.launch = between;
     if (const auto skew = skew_.part()) device.skew = *skew;
     Context context(devices_.of(0), threads_, {.deterministic = false});
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       if (dtype == DType::f16 && !gpu && !computes_in(dtype))
-        continue;  // slow, and seldom asked for
-      // What its maker says where that is known, as MFU is counted.
+        continue;  // slow, and rarely used on a CPU
+      // The maker's figure where it is known; MFU uses the same.
       const PrecisionConfig precision{.dtype = std::string(name_of(dtype))};
       const std::optional<double> peak = devices_.peak(precision);
       device.peak[dtype] =
@@ -192,7 +193,7 @@ class MachineBench {
     });
   }
 
-  // Bytes read and written in a second, far beyond the caches.
+  // Bytes read and written per second, for tensors far larger than the caches.
   static double copy_rate(Context& context) {
     constexpr std::int64_t elements = std::int64_t{64} << 20;
     const Tensor from = context.empty({elements}, DType::f32, Category::workspace);
@@ -212,7 +213,7 @@ class MachineBench {
 
   void measure_links(bool gpu) {
     if (gpu) {
-      // Those of a file that is known stay.
+      // The links of the known file stay.
       if (!request_.known.name.empty()) return;
       machine_.source += "; links: not measured, a copy within the GPU";
       machine_.inside = {machine_.device.memory_bandwidth / 2, 10e-6};
@@ -222,7 +223,8 @@ class MachineBench {
     const int ranks = std::max(2, together_);
     const bench::Json rows = bench_links(ranks);
     machine_.device.memory_bandwidth = 2e9 * rows["copy_gb_per_second"].get<double>() / ranks;
-    // Of a ring of n members: 2 (n - 1) hops, and 2 (n - 1) / n of the message over each link.
+    // A ring of n members takes 2 (n - 1) hops and sends 2 (n - 1) / n of the message over each
+    // link.
     const double around = 2.0 * (ranks - 1);
     double latency = 0;
     std::vector<double> rates;
@@ -243,7 +245,7 @@ class MachineBench {
   Machine machine_;
   int threads_, together_;
   const ClockReading begin_ = read_clock();
-  double longest_ = 0;  // seconds that a rank has taken
+  double longest_ = 0;  // seconds of the slowest measurement of a rank
   std::vector<Rank> ranks_;
   MeasuredKernels kernels_;
   MeasuredSkew skew_;

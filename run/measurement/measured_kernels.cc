@@ -39,7 +39,7 @@ void MeasuredKernels::enter(Machine& machine) const {
     for (const auto& [size, seconds] : sizes) {
       if (size[0] <= 0) continue;
       std::erase_if(kernels, [&](const MeasuredKernel& one) { return one.size == size; });
-      // Machines divide by what is reached of their peaks, which measured times are already.
+      // The planner divides times by the efficiency, which a measured time includes already.
       kernels.push_back({size, median(seconds) * efficiency_of(machine, name)});
     }
     std::sort(kernels.begin(), kernels.end(),

@@ -1,4 +1,4 @@
-// Kernels that ran, as a machine's file has them.
+// Collects the times of kernels from traces and enters them into a machine's file. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -12,21 +12,21 @@
 
 namespace trident {
 
-// By which the time of a measured kernel of that name is divided (operation_times.h).
+// The efficiency by which operation_times.h divides the time of a measured kernel of that name.
 double efficiency_of(const Machine&, std::string_view kernel);
 
 class MeasuredKernels {
  public:
-  // Those of a trace with seconds.
+  // Adds the kernels of a trace that has times.
   void take(const OperationTrace&);
-  // Into a machine, for which they then take as long as they did: the median of each size, in place
-  // of what it has of that size.
+  // Enters the median time of each size into a machine, and replaces what the machine has for that
+  // size. The planner then predicts the measured times.
   void enter(Machine&) const;
-  // Of a trace without seconds: whether it has something to measure. A product or attention of
-  // another size, since those have rates of their own; another kernel by its bytes, beyond those
-  // that were seen. Counts it as seen.
+  // Whether a trace without times has a kernel that is worth measuring, and marks its kernels as
+  // seen. A product or attention is worth measuring at each new size, since each size has its own
+  // rate. Any other kernel is worth measuring if its bytes lie outside the range seen so far.
   bool see(const OperationTrace&);
-  // Seconds of the host between kernels, the mean without the longest fiftieth; 0: unknown.
+  // The host's seconds between two kernels: the mean without the longest 2%; 0: unknown.
   double between() const;
 
  private:

@@ -22,7 +22,7 @@ void MeasuredSkew::take(const std::vector<const OperationTrace*>& traces) {
       continue;
     }
     const std::string& group = first.groups()[static_cast<std::size_t>(operation.group)].name;
-    if (operation.beside || !is_within_layers(traffic_of(group))) continue;
+    if (operation.asynchronous || !is_within_layers(traffic_of(group))) continue;
     last_ += *std::max_element(since.begin(), since.end());
     for (double& seconds : since) {
       mean_ += std::exchange(seconds, 0.0) / static_cast<double>(since.size());

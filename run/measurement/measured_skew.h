@@ -1,4 +1,5 @@
-// By how much ranks that do the same are apart when they meet.
+// Measures the skew between ranks that run the same kernels: how unequal their times are when they
+// reach a common operation. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -10,15 +11,16 @@ namespace trident {
 
 class MeasuredSkew {
  public:
-  // Of the same step of ranks that ran side by side, one at least; traces of other operations than
-  // the first's are left out together.
+  // Adds one step: the traces of ranks that ran it concurrently, at least one. Ignores the step if
+  // the traces differ in their number of operations.
   void take(const std::vector<const OperationTrace*>&);
-  // By how much more the last of the ranks took for its kernels between two meetings within layers
-  // than they did on average, as a part of that, at most 1. Not there: they never met.
+  // The relative skew, at most 1: how much longer than the average the slowest rank took for its
+  // kernels between two collective operations within layers. nullopt if there was no such
+  // operation.
   std::optional<double> part() const;
 
  private:
-  double last_ = 0, mean_ = 0;  // seconds between meetings
+  double last_ = 0, mean_ = 0;  // seconds between collectives: slowest rank, average
 };
 
 }  // namespace trident

@@ -31,7 +31,7 @@ Json memory_json(const PlannedMemory& memory) {
   return json;
 }
 
-// What a step's kernels took, by name and type.
+// Calls and time of a step's kernels, by name and type.
 Json kernels_json(const OperationTrace& trace) {
   struct Sum {
     std::int64_t calls = 0;

@@ -46,7 +46,7 @@ ScheduleReport report_of_file(const std::string& path, const ScheduleRequest& re
     same("--stages", request.stages, report.schedule.stages);
     same("--microbatches", request.microbatches, report.schedule.microbatches);
     same("--chunks", request.chunks, report.schedule.chunks);
-    need_room(report.schedule, request.memory);
+    check_memory(report.schedule, request.memory);
     return report;
   } catch (const RequestError& error) {
     throw error.at(path + ": ");
@@ -62,7 +62,7 @@ std::vector<ScheduleReport> reports_of_kinds(const std::vector<std::string>& kin
     ScheduleRequest one = timed(request, times);
     one.kind = kind;
     try {
-      reports.push_back(make_report(without_foreign_sizes(one)));
+      reports.push_back(make_report(without_unsupported_sizes(one)));
     } catch (const RequestError& error) {
       for (const std::string& problem : error.problems()) problems.push_back(problem);
     }

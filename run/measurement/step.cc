@@ -54,18 +54,18 @@ class StepBench {
         gpus_(static_cast<double>(std::min<std::int64_t>(devices_.count(), config.world_size()))),
         rss_before_(rss_bytes()) {}
 
-  // Each rank does; `transport` is its own.
+  // Each rank calls this with its own `transport`.
   void train(Transport& transport, int iterations);
   Json result(int iterations) const;
 
  private:
-  // Seconds of a step, which all ranks begin and end together; bubble and loss of it.
+  // The seconds of a step, which all ranks begin and end together, its bubble and its loss.
   struct Step {
     double seconds = 0, bubble = 0, loss = 0;
   };
   Step step(Context& context, const ProcessGroup& world, Stepper& stepper, Monitor& monitor,
             const std::vector<HostMicroBatch>& batches) const;
-  // FLOP/s of all devices together, several times, after a step of so many seconds.
+  // Several measurements of the FLOP/s of all devices together, after a step of `step_seconds`.
   std::vector<double> product_rates_now(Context& all_threads, double step_seconds) const;
   void add_memory(const Ledger::Figures& figures);
 
@@ -74,17 +74,17 @@ class StepBench {
   const Devices devices_;
   const Schedule schedule_;
   const double flops_;
-  // Of a GPU what its maker says, where that is known; several ranks may share one.
+  // The maker's figure for one GPU, where it is known. Several ranks may share a GPU.
   const std::optional<double> peak_;
   const double gpus_;
   const std::int64_t rss_before_;
-  // Of rank 0. Other users of the machine come and go: the product's rate is taken after each step,
-  // and the best one counts.
+  // Values of rank 0. Other load on the machine varies, so the product rate is measured after each
+  // step and the best rate counts.
   std::vector<double> times_, rates_, bubbles_;
   std::string instructions_;
   double loss_ = 0;
   std::mutex mutex_;
-  Json ledger_ = {{"peak_bytes", 0}, {"largest_rank", Json::object()}};  // of all ranks
+  Json ledger_ = {{"peak_bytes", 0}, {"largest_rank", Json::object()}};  // over all ranks
 };
 
 std::vector<double> StepBench::product_rates_now(Context& all_threads, double step_seconds) const {
@@ -163,7 +163,7 @@ Json StepBench::result(int iterations) const {
   const double seconds = median(times_);
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
-  // What a step reached can be reached.
+  // A rate that a step reached is a lower bound of the machine's rate.
   const double fastest = flops_ / std::ranges::min(times_);
   const double rate = std::max(std::ranges::max(rates_), fastest);
   const std::string busy =
@@ -177,7 +177,7 @@ Json StepBench::result(int iterations) const {
           {"bubble_ratio", median(bubbles_)},
           {"rss_bytes_before", rss_before_},
           {"peak_rss_bytes", peak_rss_bytes()},
-          {"ledger", ledger_},  // peak_bytes: the ranks' sum
+          {"ledger", ledger_},  // its peak_bytes is the sum over the ranks
           {"dtype", config_.precision.dtype},
           {"bf16_products", config_.runtime.bf16_products},
           {"instructions", instructions_},

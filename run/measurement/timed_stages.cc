@@ -21,15 +21,15 @@
 namespace trident {
 namespace {
 
-constexpr double nanoseconds = 1e6;  // of a millisecond
+constexpr double nanoseconds = 1e6;  // per millisecond
 
 void sleep_until(std::int64_t wall_ns) {
   const std::int64_t left = wall_ns - read_clock().wall_ns;
   if (left > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(left));
 }
 
-// Keeps the cores out of their sleeping states, which a virtual machine leaves only after a
-// millisecond at times: a thread a core that runs when nothing else does.
+// Keeps the cores out of their sleep states, since a virtual machine sometimes needs a millisecond
+// to leave one. Each core gets a thread that runs only while the core is idle.
 class AwakeCores {
  public:
   AwakeCores() {
@@ -88,7 +88,7 @@ class TimedStages final : public StageRunner {
     sleep_until(read_clock().wall_ns +
                 static_cast<std::int64_t>(times[stage(chunk)] * nanoseconds));
   }
-  // A message is the moment at which it was sent.
+  // A message holds the time at which it was sent.
   void post(int chunk, int microbatch, int step, int channel) {
     const Tensor sent = context_.empty({1}, DType::i64, Category::communication);
     receives_[{chunk, microbatch, channel}] = {
@@ -119,7 +119,8 @@ class TimedStages final : public StageRunner {
   std::vector<std::pair<Work, Tensor>> sends_;
 };
 
-// As many as the work of the busiest rank fits into some seconds, at least one.
+// The number of runs: as many as fit into `seconds` (in milliseconds) by the busiest rank's work,
+// at least one.
 int runs_of(const Schedule& schedule, const StageTimes& times, int most) {
   constexpr double seconds = 3e3;
   double longest = 0.0;
@@ -134,7 +135,7 @@ int runs_of(const Schedule& schedule, const StageTimes& times, int most) {
       std::clamp(longest > 0.0 ? seconds / longest : 1.0, 1.0, static_cast<double>(most)));
 }
 
-// What ran, as a simulation tells it, in milliseconds.
+// The actions that ran, in the form of a simulation, in milliseconds.
 Simulation read_traces(const Schedule& schedule, const std::vector<ExecutionTrace>& traces) {
   std::int64_t zero = INT64_MAX;
   for (const ExecutionTrace& trace : traces) {
@@ -163,7 +164,7 @@ std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& 
     throw RequestError(fmt::format("the world has {} ranks, the schedule {}; start {}",
                                    world.size(), schedule.stages, schedule.stages));
   }
-  prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: sleeps end on time
+  prctl(PR_SET_TIMERSLACK, 1UL);  // for this thread: its sleeps end on time
   const auto lists = lower(schedule);
   std::size_t most = 0;
   for (const auto& list : lists) most = std::max(most, list.size());

@@ -1,5 +1,5 @@
-// Runs a schedule over real ranks with stages that take a given time: the bubble of the list on
-// this machine's transport, with no model.
+// Runs a schedule over real ranks, with stages that sleep for a given time in place of a model.
+// This measures the schedule's bubble on this machine's transport.
 #pragma once
 
 #include <optional>
@@ -9,18 +9,20 @@
 
 namespace trident {
 
-// Milliseconds, by the clock, that this rank's part of `schedule` took beside the others': on world
-// rank 0 the actions of all ranks counted from the first one's start, none on others. The executor
-// runs the lowered lists; a stage sleeps for its time (`times`, in milliseconds) once its inputs
-// have arrived, so ranks need no cores of their own, and a message counts as arrived `transfer`
-// milliseconds after it was sent (ranks of one node share the clock that tells). Nothing here knows
-// simulated times. Up to `most_runs` runs, of which the shortest counts: other work of the machine
-// only ever adds time. The world has schedule.stages ranks, else RequestError; all of them call it.
-// The schedule must be valid.
+// Runs this rank's part of `schedule`. World rank 0 gets the actions of all ranks, in milliseconds
+// of wall-clock time since the first action began; the other ranks get nullopt. Collective over the
+// transport's world. Requires a valid schedule; RequestError unless the world has schedule.stages
+// ranks.
+//
+// The executor runs the lowered lists. A stage sleeps for its time (`times`, in milliseconds) once
+// its inputs have arrived, so a rank needs no core of its own. A message counts as arrived
+// `transfer` milliseconds after it was sent, by the clock that the ranks of a node share. Simulated
+// times are not used. Returns the shortest of up to `most_runs` runs, since other load only adds
+// time.
 std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
                                     double transfer, Transport& transport, int most_runs = 25);
 
-// The same on as many in-process ranks as the schedule has.
+// The same on schedule.stages in-process ranks.
 Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer,
                            int most_runs = 25);
 

@@ -13,7 +13,7 @@
 namespace trident {
 namespace {
 
-constexpr std::size_t plans_shown = 3;  // the chosen one first
+constexpr std::size_t plans_shown = 3;  // the chosen plan comes first
 
 class LayoutChooser {
  public:
@@ -77,7 +77,7 @@ class LayoutChooser {
           "config: /runtime/machine: {} has a {}, runtime.device is \"{}\"", machine.name,
           machine.device.gpu ? "GPU" : "CPU", base_.config.runtime.device));
     }
-    // As many as run, though some share a core.
+    // The number of ranks, even where several ranks share a core.
     machine.devices_per_node = job_.ranks_per_node;
     machine.nodes = 0;
     return machine;

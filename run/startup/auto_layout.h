@@ -1,6 +1,9 @@
-// What "parallel": "auto" of a config stands for: the layout that planner/search/layout_search.h
-// finds best on this job's machine, with what the config gives of pipeline, batch, ZeRO and
-// recomputation as it is.
+// Chooses the layout of a config whose "parallel" is "auto": the fastest layout that
+// planner/search/layout_search.h finds for this job's machine. Values that the config gives for
+// pipeline, batch, ZeRO and recomputation stay as they are.
+//
+// load() (run/startup/job_config.h) calls choose_layout() on rank 0 and sends the result to the
+// other processes; the function itself is not collective.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +18,16 @@
 
 namespace trident {
 
-// How the machine is known.
+// Where the description of the machine comes from.
 struct MachineSource {
-  std::optional<Machine> machine = {};  // this one, whatever the config says
+  std::optional<Machine> machine = {};  // overrides the config's runtime.machine
   std::string assume = {};              // LayoutRequest::assume
-  // Else runtime.machine's file, else what this measures (run/measurement/bench.h) of small models
-  // with that many cores. Not there: RequestError.
+  // Without `machine`, the config's runtime.machine names the file to read. Without that either,
+  // this function measures small models on `cores` cores (run/measurement/bench.h). RequestError
+  // where it is empty, and for links that it can't measure: between nodes or between GPUs.
   std::function<Machine(const std::vector<Config>& models, std::int64_t cores)> measure = {};
-  std::string folder = "configs/machines";            // of machines that runtime.machine names
-  std::function<void(const std::string&)> tell = {};  // a line while it is measured; may be empty
+  std::string folder = "configs/machines";            // where runtime.machine is looked up
+  std::function<void(const std::string&)> tell = {};  // progress of the measurement; may be empty
   std::function<void(const SearchProgress&)> progress = {};  // LayoutRequest::progress
 };
 
@@ -33,12 +37,13 @@ struct JobSize {
 };
 
 struct ChosenLayout {
-  std::vector<std::string> set;  // overrides that come after all others
-  std::string text;              // what was found, for people
+  std::vector<std::string> set;  // overrides of the config, applied last
+  std::string text;              // the layouts found, for people
 };
 
-// `base`: as loaded (LoadedConfig::parallel_is_auto) with `load`. RequestError where the global
-// batch isn't given, the machine isn't known or nothing fits.
+// `base` is the config loaded with `load`, with LoadedConfig::parallel_is_auto set. RequestError
+// where the config doesn't give the global batch, where the machine isn't known, or where no layout
+// fits its memory.
 ChosenLayout choose_layout(const LoadedConfig& base, const LoadOptions& load, const JobSize&,
                            const MachineSource&);
 

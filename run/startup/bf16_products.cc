@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double much_faster = 1.2, faster = 1.05;  // than native, which is the rule
+constexpr double much_faster = 1.2, faster = 1.05;  // than native, the default
 
 bool has_ways(const Config& config) {
   return config.runtime.device == "cpu" && config.precision.dtype == "bf16";
@@ -49,7 +49,7 @@ std::string text_of(const Bf16Rates& rates) {
                      rates.widened * 1e-9);
 }
 
-// A micro-batch's products in a feed-forward layer.
+// The products of a micro-batch in a feed-forward layer.
 std::vector<ProductShape> shapes_of(const Config& config) {
   constexpr std::int64_t most_tokens = 1024, widest = 2048;
   const std::int64_t tokens = std::clamp<std::int64_t>(
@@ -59,7 +59,7 @@ std::vector<ProductShape> shapes_of(const Config& config) {
   return {{tokens, hidden, inner}, {tokens, inner, hidden}};
 }
 
-// Seconds a FLOP, over all shapes.
+// Seconds per FLOP, the mean over all shapes.
 double time_of(Context& context, const std::vector<ProductShape>& shapes) {
   constexpr double seconds = 0.02;
   double sum = 0;
@@ -69,7 +69,8 @@ double time_of(Context& context, const std::vector<ProductShape>& shapes) {
   return sum / static_cast<double>(shapes.size());
 }
 
-// In turns, since other load comes and goes. On a thread of its own, as OpenMP's team goes with it.
+// Alternates between the two ways, since other load on the machine varies. Runs on its own thread,
+// so that the thread's OpenMP team ends with it.
 Bf16Rates measure(const Config& config, int threads) {
   constexpr int rounds = 7;
   return std::async(std::launch::async,
@@ -91,8 +92,8 @@ Bf16Rates measure(const Config& config, int threads) {
       .get();
 }
 
-// What earlier runs have found, by processor, library and threads. A file that is damaged or can't
-// be written is none.
+// The rates that earlier runs measured, by processor, library and number of threads. A damaged file
+// counts as empty, and a failure to write is ignored.
 class KeptRates {
  public:
   KeptRates(const Launch& launch, int threads)
@@ -115,7 +116,7 @@ class KeptRates {
       document[machine_] = {{"native", rates.native}, {"widened", rates.widened}};
       std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
       write_file_atomic(path_, json_text(document, 1) + "\n");
-    } catch (const std::exception&) {  // measured again
+    } catch (const std::exception&) {  // the next run measures again
     }
   }
 
@@ -195,10 +196,10 @@ std::string products_of_weights(const Config& config, const std::vector<std::str
 }
 
 std::string saved_bf16_products(const std::string& directory) {
-  // A checkpoint lies in the folder of its run.
+  // A checkpoint is a subfolder of its run's folder.
   const std::filesystem::path path = std::filesystem::path(directory) / "";
   for (const auto& folder : {path.parent_path(), path.parent_path().parent_path()}) {
-    const json owner = folder.empty() ? json() : described(folder.string()).owner;
+    const json owner = folder.empty() ? json() : read_without_lock(folder.string()).owner;
     if (!owner.contains(bf16_products_key) || !owner[bf16_products_key].is_string()) continue;
     const auto way = owner[bf16_products_key].get<std::string>();
     if (is_way(way)) return way;
@@ -217,7 +218,7 @@ std::string agree_on_bf16_products(Config& config, const Launch& launch,
       },
       longer);
   const json document = parse_json(chosen, "the choice of rank 0");
-  if (config.runtime.bf16_products != "auto") return "";  // others are compared with it
+  if (config.runtime.bf16_products != "auto") return "";  // compare_ranks() checks the others
   config.runtime.bf16_products = document.at("way").get<std::string>();
   return document.at("text").get<std::string>();
 }

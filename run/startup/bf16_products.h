@@ -1,7 +1,10 @@
-// How bf16 products are done on a CPU that has instructions for them: by these ("native"), or from
-// operands that become fp32 block by block ("widened"). The instructions being there says nothing
-// of their speed, so a run whose runtime.bf16_products is "auto" measures both ways at its start.
-// They differ in last digits: a run keeps its way, and all its ranks have the same.
+// Chooses how a CPU with bf16 instructions computes bf16 products: with these instructions
+// ("native"), or by widening the operands to fp32 block by block ("widened").
+//
+// The presence of the instructions says nothing about their speed, so a run whose
+// runtime.bf16_products is "auto" measures both ways when it starts. The two ways differ in the
+// last digits of the results. All ranks of a run therefore use the same way, and a run keeps its
+// way when it is resumed.
 #pragma once
 
 #include <functional>
@@ -10,7 +13,7 @@
 #include <vector>
 
 #include "kernels/cpu_library.h"
-#include "run/launch/launch.h"
+#include "run/processes/launch.h"
 #include "settings/config.h"
 
 namespace trident {
@@ -21,40 +24,43 @@ struct Bf16Rates {
   bool known() const { return native > 0 && widened > 0; }
 };
 
-// What the choice goes by.
+// The facts about a machine on which the choice depends.
 struct Bf16Machine {
   CpuBf16 instructions = CpuBf16::none;
-  Bf16Rates kept = {};                       // by an earlier run
+  Bf16Rates kept = {};                       // measured by an earlier run
   std::function<Bf16Rates()> measure = {};   // takes about a second
-  std::function<void(Bf16Rates)> keep = {};  // for later ones; may be empty
+  std::function<void(Bf16Rates)> keep = {};  // stores the rates for later runs; may be empty
 };
 
-// The machine of this process. It measures products of the config's sizes on the cores that its
-// ranks have together, both ways in turns, and keeps what it finds in launch.cache_folder.
+// The machine of this process. Its `measure` runs products of the config's sizes on all cores of
+// the process's ranks, alternating between the two ways. Its `keep` writes the rates to
+// launch.cache_folder.
 Bf16Machine bf16_machine(const Config&, const Launch&);
 
 struct Bf16Choice {
-  std::string way;   // "auto" where there is nothing to choose
-  std::string text;  // for people; "" where there is nothing to say
+  std::string way;   // "auto" where the config or the CPU offers no choice
+  std::string text;  // explains the choice to people; "" where it needs no explanation
 };
-// For a run. `saved`: the way of the run that it goes on with, "" for none. That stays, whatever is
-// faster here; where this is another way, the text names it.
+// Chooses for a run. `saved` is the way of the run that is resumed, "" for a new run. A resumed run
+// keeps its way even where the other way is faster here; the text then names the faster way.
 Bf16Choice choose_bf16_products(const Config&, const std::string& saved, const Bf16Machine&);
-// For weights: `saved` as above, else "widened" only where it is known to be 1.2 times as fast
-// here. Nothing is measured.
+// Chooses for trained weights: `saved` where it is known, else "native", or "widened" where an
+// earlier measurement shows it to be 1.2 times as fast here. Measures nothing.
 std::string choose_products_of_weights(const Config&, const std::string& saved, const Bf16Machine&);
-// The same for the weights of these directories, of which the first that says it is what was saved.
+// The same for weights in these directories. `saved` comes from the first directory that records
+// it.
 std::string products_of_weights(const Config&, const std::vector<std::string>& directories,
                                 const Launch&);
 
-// What a new run would choose here, as far as that is known. Nothing is measured.
+// The way that a new run would choose here, from rates of earlier runs. Measures nothing.
 std::string expected_bf16_products(const Config&, const Launch&);
 
-// The way of the run whose folder, weights or checkpoint this is, as its files say; else "".
+// The way of the run to which this folder belongs, as its files record it; "" where they don't.
+// `directory` is the run's folder, its weights, or one of its checkpoints.
 std::string saved_bf16_products(const std::string& directory);
 
-// Where `config` has "auto" it gets what rank 0 has chosen; then the choice's text is given.
-// Collective over the job's processes.
+// Replaces "auto" in `config` by the choice of rank 0 and returns the text of that choice. Returns
+// "" where `config` names a way already. Collective over the job's processes.
 std::string agree_on_bf16_products(Config& config, const Launch&,
                                    const std::function<Bf16Choice()>& choose);
 

@@ -20,7 +20,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "core/threads.h"
 #include "run/folders/run_folder.h"
-#include "run/launch/agreement.h"
+#include "run/processes/agreement.h"
 #include "run/startup/job_config.h"
 
 namespace trident {
@@ -37,7 +37,7 @@ bool may_resume(const CheckpointConfig& checkpoint) {
   }
 }
 
-// Reading all of it may take long: 100 MiB/s, of 1 TiB at most.
+// Reading all files may take long: 1 TiB at most, at 100 MiB/s.
 FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
   constexpr std::chrono::seconds kLonger(10'000);
   return find_on_nodes(config, launch.rank, [&](const auto& own, const auto& answer) {
@@ -45,7 +45,8 @@ FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
   });
 }
 
-// What tells the folder from others, on all hosts that share its disk: two disks may be alike.
+// Identifies a folder on all hosts that share its disk. Different disks may give equal identities;
+// tokenize_in_turn() handles that.
 std::string identity_of_folder(const std::string& folder) {
   std::filesystem::path there = std::filesystem::absolute(folder).lexically_normal();
   std::string below;
@@ -100,7 +101,7 @@ void tokenize_in_turn(const std::string& cache, const Launch& launch,
             : round == 1 ? host_name() + ":" + std::filesystem::absolute(cache).string()
                          : fmt::format("rank {}", launch.rank);
     }
-    // However long the texts are: a process that ends early ends the job.
+    // No practical limit, since texts may be long: a process that ends early ends the job anyway.
     const std::string chosen = launch.start->exchange(
         own,
         [](const std::vector<std::string>& all) {
@@ -147,8 +148,8 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     inputs = prepare_training(loaded, on_nodes, looking);
     prepared = true;
   });
-  // And with its bytes later. Of a run that could not go on it would take its own logs for
-  // another's.
+  // prepare_job() repeats this check with the size of the weights. Without the starting point of a
+  // run that could not resume, the check would mistake the run's own logs for another run's.
   if (launch.leads && (prepared || !may_resume(config.checkpoint))) {
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
@@ -185,14 +186,14 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
     if (begins == "none") begins.clear();
     begins += fmt::format("{}{} {}", begins.empty() ? "" : ", ", one.iteration, one.manifest->root);
   }
-  alike.push_back({"checkpoint to go on from", begins,
+  alike.push_back({"checkpoint to resume from", begins,
                    "all ranks have to see the same files in checkpoint.save"});
   for (std::size_t i = 0; inputs.datasets.train && i < inputs.datasets.train->parts().size(); ++i) {
     add_fingerprint(fmt::format("/data/train/{}", i), *inputs.datasets.train->parts()[i].source,
                     alike);
   }
   for (const auto& [name, set] : inputs.datasets.validation) {
-    if (inputs.config.data.validation.empty()) continue;  // of data.train
+    if (inputs.config.data.validation.empty()) continue;  // the set is split off data.train
     for (std::size_t i = 0; set && i < set->parts().size(); ++i) {
       add_fingerprint(fmt::format("/data/validation{}{}/{}", name.empty() ? "" : "/", name, i),
                       *set->parts()[i].source, alike);
@@ -219,7 +220,7 @@ void compare_ranks(const Config& config, const std::string& weights,
   }
   nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
   const std::vector<InputFile> files = input_files(config, weights);
-  // Slow disks give 10 MiB/s; of each file at most 1 GiB is read.
+  // At most 1 GiB of each file is read; slow disks give 10 MiB/s.
   const std::chrono::seconds longer(100 * files.size());
   start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {
     return start.exchange(own, answer, longer);

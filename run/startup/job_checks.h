@@ -1,4 +1,8 @@
-// What the processes of a job check before it runs, each for itself and with the others.
+// The checks that the processes of a job make before it runs: of each process by itself, and
+// between processes.
+//
+// The functions marked as collective are called by every process of the job, in the same order,
+// between Rendezvous::join() and Rendezvous::done(). An error of one process ends all of them.
 #pragma once
 
 #include <functional>
@@ -8,48 +12,49 @@
 #include <vector>
 
 #include "base/request_problems.h"
-#include "run/launch/agreement.h"
-#include "run/launch/devices.h"
-#include "run/launch/launch.h"
 #include "run/loop/trainer.h"
+#include "run/processes/agreement.h"
+#include "run/processes/devices.h"
+#include "run/processes/launch.h"
 #include "run/startup/bf16_products.h"
 #include "settings/config.h"
 
 namespace trident {
 
-// Everything that this process can know before a run starts; opens the devices. RequestError with
-// all problems. Texts are tokenized last, if `texts` says so: nothing else is written. Collective
-// over the job's processes, which wait for whichever of them tokenizes.
-// `machine`: by which runtime.bf16_products is chosen; else this one.
+// Checks everything that this process can know before a run starts, and opens the devices.
+// RequestError with all problems. Tokenizes texts last, if `texts` allows it; writes nothing else.
+// Collective over the job's processes, which wait for the processes that tokenize.
+// `machine` decides runtime.bf16_products; without it the machine of this process does.
 TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, const TextAccess& texts,
                               std::optional<Devices>&, const std::optional<Bf16Machine>& machine);
 
-// Threads, devices, transport: whether `config` can run here as it was started. Opens the devices.
-// Adds to the problems.
+// Checks that `config` can run here with the threads, devices and transport of this launch. Opens
+// the devices and adds what it finds to the problems.
 void check_machine(const Config&, const Launch&, RequestProblems&, std::optional<Devices>&);
 
-// One process tokenizes for all that share its cache; its error is everybody's. Those for whom that
-// hasn't been done, as they don't share it after all or have other texts, choose anew. `lacks`:
-// tokens are missing here; look_again(writes): tokenizes, or finds what another process has made.
+// One process tokenizes for all processes that share its cache; its error fails the whole job.
+// Processes that still lack tokens afterwards, because they don't share the cache after all or have
+// other texts, choose another process. `lacks` says whether tokens are missing here.
+// look_again(true) tokenizes; look_again(false) opens the tokens that another process has made.
 // Collective over the job's processes.
 void tokenize_in_turn(const std::string& cache, const Launch&, const std::function<bool()>& lacks,
                       const std::function<void(bool writes)>& look_again);
 
-// Refuses ranks that would compute something else than the others, before anything is written.
-// Collective over the job's processes.
+// Refuses a job whose ranks would compute different things, before any rank writes a file: compares
+// configs, machines, input files, tokens and checkpoints. Collective over the job's processes.
 void compare_ranks(const TrainingInputs&, const Devices&, const Launch&);
-// The same of a config, the directory of weights that is loaded ("" for none), and `more`.
+// Compares a config, the directory of weights that is loaded ("" for none), and `more`.
 void compare_ranks(const Config&, const std::string& weights, const std::vector<Fingerprint>& more,
                    const Devices&, const Launch&);
-// Of tokens that were made of a text; added where there are such.
+// Adds a fingerprint of the source's tokens if they were made from a text.
 void add_fingerprint(const std::string& place, const TokenSource&, std::vector<Fingerprint>&);
 
-// What made_by() adds to: program, libraries, processor. With others a run that goes on has other
-// last digits.
+// The versions of the program and its libraries, and the processor, as names and values for
+// Manifest::made_by. A run that resumes with different ones gets different last digits.
 std::map<std::string, std::string> made_with(const Devices&, const Launch&);
 
-// A run with more threads than cores goes on, but nobody wants it. Under MPI a line from each host,
-// on rank 0. Collective over the job's processes.
+// A warning for a run with more threads than cores, "" for other runs; the run itself continues.
+// Under MPI the text has one line for each such host. Collective over the job's processes.
 std::string crowded_text(const Config&, const Launch&, const Devices&);
 
 }  // namespace trident

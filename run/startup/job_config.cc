@@ -18,7 +18,7 @@
 #include "kernels/cuda_device.h"
 #include "parallel/transport/mpi_job.h"
 #include "planner/plan/fit.h"
-#include "run/launch/devices.h"
+#include "run/processes/devices.h"
 
 namespace trident {
 namespace {
@@ -33,7 +33,7 @@ LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const
     load.transport = "mpi";
   }
   load.gpus = gpus.count;
-  // Processes exchange a GPU's tensors by NCCL, which has a GPU for each.
+  // Processes exchange GPU tensors by NCCL, which needs a GPU for each process.
   const bool enough = !launch.mpi || ranks_on_gpus(launch, launch.ranks, gpus.count) <= gpus.count;
   if (launch.mpi && gpus.count > 0 && enough) load.gpus = launch.local_ranks;
   if (gpus.count > 0 && enough) load.device = "cuda";
@@ -44,8 +44,8 @@ std::string text_of(const ConfigRequest& request) {
   return request.text.empty() ? read_config(request.path) : request.text;
 }
 
-// With the smallest size for "auto", or where the config doesn't go with that, the largest: until
-// the memory is known.
+// Loads the config before the memory is known: a micro-batch size of "auto" becomes the smallest
+// size, or the largest where the config is not valid with the smallest.
 LoadedConfig load_any_size(const std::string& text, const ConfigRequest& request,
                            LoadOptions load) {
   load.micro_batch_size = 1;
@@ -57,13 +57,14 @@ LoadedConfig load_any_size(const std::string& text, const ConfigRequest& request
       LoadedConfig loaded = parse_config(text, request.set, load, request.path);
       if (loaded.micro_batch_is_auto) return loaded;
     } catch (const RequestError&) {
-      // The first one says more.
+      // The first error says more.
     }
     throw;
   }
 }
 
-// Bytes that a rank of this machine, of `world` in all, may take. A tenth is left to others.
+// The memory in bytes that each of `world` ranks may take on this machine. A tenth is left for
+// other programs.
 std::int64_t free_memory(const Config& config, std::int64_t world, const Launch& launch, int gpus) {
   const std::int64_t sharers = launch.mpi ? launch.local_ranks : world;
   const auto of_gpu = config.runtime.device == "cuda"
@@ -72,7 +73,8 @@ std::int64_t free_memory(const Config& config, std::int64_t world, const Launch&
   return of_gpu.value_or(available_memory() / sharers) / 10 * 9;
 }
 
-// Why what gradient_accumulation_steps leaves to the size doesn't fit; "" where it does.
+// Says why the micro-batch size that follows from gradient_accumulation_steps doesn't fit; "" where
+// it fits.
 std::string problem_of_given_size(const Config& config, const Architecture& architecture,
                                   std::int64_t limit) {
   const auto peak = planned_peak(config, architecture);
@@ -84,16 +86,16 @@ std::string problem_of_given_size(const Config& config, const Architecture& arch
       bytes_text(limit));
 }
 
-// Where nobody says how many are to share the work.
+// The number of ranks where neither the config nor the launch gives one.
 std::int64_t all_ranks(const Config& config, const MachineSource& source, std::int64_t gpus,
                        std::int64_t cores) {
   if (source.machine) return source.machine->all_devices();
   if (config.runtime.device != "cuda") return cores;
-  const Devices devices(config);  // throws where there is none
+  const Devices devices(config);  // throws where this machine has no GPU
   return std::max<std::int64_t>(1, gpus);
 }
 
-// The first process measures and searches while the others wait.
+// The first process measures the machine and searches; the other processes wait.
 LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, ConfigRequest request,
                          const LoadOptions& load, const Launch& launch, std::int64_t memory) {
   constexpr std::chrono::minutes longer(30);
@@ -118,7 +120,7 @@ LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, Conf
 std::string saved_model_section(const std::string& directory) {
   std::error_code none;
   if (!std::filesystem::exists(directory + "/config.json", none)) {
-    // A folder of checkpoints whose run hasn't ended.
+    // The folder holds checkpoints of a run that hasn't ended.
     const auto found = newest_first(find_checkpoints(directory));
     if (!found.empty()) return model_section(built_in_architectures(), found.front().path);
   }
@@ -162,8 +164,8 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   }
   Rendezvous& start = *launch.start;
   start.limit(transport_options(loaded.config).timeout);
-  // Hosts with fewer cores or more ranks than others set what "auto" is for all: results depend on
-  // the threads of a rank.
+  // Results depend on the number of threads of a rank. "auto" therefore gives all ranks the number
+  // that the host with the fewest cores a rank allows.
   if (launch.mpi) {
     const std::int64_t own = std::max(1, launch.cores / std::max(1, launch.local_ranks));
     const Fingerprint layout{"config: /parallel", chooses ? "\"auto\"" : "sizes",
@@ -186,7 +188,8 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   };
   const bool automatic = loaded.micro_batch_is_auto && !loaded.parallel_is_auto;
   const Config& config = loaded.config;
-  // Nodes differ, and what is free changes while processes ask.
+  // The free memory differs between nodes and changes over time, so the processes agree on one
+  // limit.
   std::int64_t limit = 0;
   if (automatic) {
     limit = memory ? *memory : free_memory(config, config.world_size(), launch, gpus.count);
@@ -199,14 +202,14 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   if (!automatic) return explained(loaded);
   const Architecture& architecture = *architecture_of(config);
   std::string problem;
-  if (loaded.accumulation_is_given) {  // which leaves one size
+  if (loaded.accumulation_is_given) {  // only one size is left
     problem = problem_of_given_size(config, architecture, limit);
     if (problem.empty()) return explained(loaded);
   } else if (const auto size = largest_micro_batch(config, architecture, limit)) {
     load.micro_batch_size = *size;
     return explained(parse_config(text, request.set, load, request.path));
   } else {
-    if (!memory) schedule_of(config);  // throws where it is the schedule that allows no size
+    if (!memory) schedule_of(config);  // throws where the schedule allows no size
     problem = fmt::format(
         "config: /batch/micro_batch_size: \"auto\" finds none that fits {} a rank; `trident plan` "
         "says what would",

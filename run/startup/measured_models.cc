@@ -17,7 +17,7 @@
 namespace trident {
 namespace {
 
-// What is made smaller of a model.
+// The sizes of a model that can be halved.
 struct Sizes {
   std::int64_t layers, hidden, ffn, heads, groups, head_dim, vocabulary, sequence;
 
@@ -33,9 +33,11 @@ struct Sizes {
             config.data.sequence_length};
   }
 
-  // False where nothing is left to halve. `tensor`: ranks that have to divide what is cut.
+  // False where no size is left to halve. `tensor`: the number of ranks that must divide what is
+  // sharded.
   bool halve(std::int64_t tensor) {
-    // First what says least of the layers' kernels, then the layers' width, heads staying as wide.
+    // First the sizes that matter least to the layers' kernels, then the layers' width. The head
+    // dimension stays as long as possible.
     if (halve(vocabulary, std::max<std::int64_t>(8192, hidden), tensor)) return true;
     if (halve(sequence, 256, 1)) return true;
     if (halve(layers, 1, 1)) return true;
@@ -69,7 +71,7 @@ struct Sizes {
   }
 
  private:
-  // To a multiple of `divisor`.
+  // Halves to a multiple of `divisor`; false where that is below `least`.
   static bool halve(std::int64_t& size, std::int64_t least, std::int64_t divisor) {
     const std::int64_t half = size / 2 / divisor * divisor;
     if (half < least) return false;
@@ -101,7 +103,7 @@ class ModelsToMeasure {
   }
 
  private:
-  // The largest within the budget.
+  // The largest model within the budget.
   std::optional<Config> model_of(std::int64_t tensor, std::int64_t samples) {
     for (Sizes sizes = Sizes::of(base_.config);;) {
       if (auto model = parsed(sizes, tensor, samples); model && is_small(*model, tensor))
@@ -131,7 +133,7 @@ class ModelsToMeasure {
     try {
       return parse_config(base_.written, set, load_).config;
     } catch (const RequestError& error) {
-      last_ = error.what();  // heads that don't divide, say
+      last_ = error.what();  // for example, heads that don't divide
       return std::nullopt;
     }
   }
@@ -159,7 +161,7 @@ class ModelsToMeasure {
   const LoadOptions& load_;
   const JobSize& job_;
   const MeasureBudget& budget_;
-  std::string last_;  // why the last one can't be measured
+  std::string last_;  // why the last rejected model can't be measured
 };
 
 }  // namespace

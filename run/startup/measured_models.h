@@ -1,6 +1,7 @@
-// What a machine is measured with where a config's layout is to be chosen on it: models like the
-// config's, small enough to be measured in a moment. A product or an attention of another size
-// takes as long for a FLOP as the nearest that were measured (planner/machine/operation_times.h).
+// The models with which a machine is measured before a config's layout is chosen for it: models
+// like the config's, small enough to be measured quickly. A product or an attention of another size
+// is assumed to take as long per FLOP as the nearest measured sizes
+// (planner/machine/operation_times.h).
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@
 namespace trident {
 
 struct MeasureBudget {
-  double seconds = 20;                 // of all measurements
-  std::int64_t bytes = 2'000'000'000;  // that all ranks measured at once hold
-  double flops = 1e10;                 // of a rank's step
+  double seconds = 20;                 // for all measurements together
+  std::int64_t bytes = 2'000'000'000;  // held by all ranks that are measured at once
+  double flops = 1e10;                 // of one rank's step
 };
 
-// A layer or two of the model, as ranks of each tensor-parallel size run them: one micro-batch of
-// one sequence, and where that is short, one of some sequences. Where that is above the budget or
-// the job's memory, vocabulary, sequence, number of layers and width are halved in turn.
-// RequestError where none is small enough.
+// Returns one or two layers of the model for each tensor-parallel size within a node, with a
+// micro-batch of one sequence; for a short sequence also with a micro-batch of several. A model
+// that exceeds the budget or the job's memory is made smaller: vocabulary, sequence length, number
+// of layers and width are halved in turn. RequestError where no model is small enough.
 std::vector<Config> models_to_measure(const LoadedConfig& base, const LoadOptions&, const JobSize&,
                                       const MeasureBudget&);
 

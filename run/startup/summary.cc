@@ -32,9 +32,9 @@ std::string bar_of(std::int64_t iterations, const IterationMetrics& m, bool colo
                      colour ? "\033[0m" : "", std::string(width - full, '.'));
 }
 
-// Of equal stretches of the history, at most so many.
+// Means of the loss over equal intervals of the history.
 struct LossCurve {
-  std::vector<std::int64_t> iterations;  // the last of each
+  std::vector<std::int64_t> iterations;  // the last iteration of each interval
   std::vector<double> means;
 };
 
@@ -51,7 +51,7 @@ LossCurve curve_of(const std::vector<IterationMetrics>& history, std::size_t mos
   return curve;
 }
 
-// Totals of the run, its MFU by the rate that is known at its end.
+// Totals of the run. Its MFU uses the product rate that is known at the end of the run.
 RunSpeed speed_of(const TrainingSummary& summary) {
   return trident::speed_of(summary.history,
                            [&](const IterationMetrics&) { return summary.rate.total(); });
@@ -63,7 +63,7 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
                           const ProgressView& view) {
   struct Part {
     std::string text;
-    int rank = 0;  // which part goes in first
+    int rank = 0;  // the order in which parts are added, 0 first
     int columns = 0;
   };
   std::vector<Part> parts;
@@ -116,7 +116,7 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
     high = std::max(high, value);
   }
   if (!std::isfinite(low)) return "loss: not finite\n";
-  if (!(high > low)) rows = 1;  // one value has one place
+  if (!(high > low)) rows = 1;  // all values are equal
   const double step = rows > 1 ? (high - low) / (rows - 1) : 1;
   std::vector<std::string> grid(static_cast<std::size_t>(rows),
                                 std::string(static_cast<std::size_t>(width), ' '));

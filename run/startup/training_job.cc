@@ -27,10 +27,11 @@
 namespace trident {
 namespace {
 
-// Of the saved weights, where the whole model takes no more memory on one rank than the run did.
+// Generates a text from the saved weights. Returns "" where the full model on one rank would take
+// more memory than the run did.
 std::string sample_text(const Config& config, const Plan& plan) {
   if (config.checkpoint.save.empty() || config.data.tokenizer.type != "byte") return "";
-  if (!has_byte_tokenizer(config.checkpoint.save)) return "";  // tokens came ready-made
+  if (!has_byte_tokenizer(config.checkpoint.save)) return "";  // the run read token files
   std::int64_t peak = 0;
   for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
   if (saved_bytes(config.precision, plan.parameters) > peak) return "";
@@ -47,17 +48,17 @@ std::string sample_text(const Config& config, const Plan& plan) {
       for (const std::int32_t token : tokens) {
         if (token > 255) continue;
         const auto c = static_cast<char>(token);
-        // Half-trained weights give bytes that would upset a terminal.
+        // Partly trained weights generate control bytes, which would disturb a terminal.
         text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
       }
     });
   } catch (const std::exception& error) {
-    return std::string("none: ") + error.what();  // the run has ended well all the same
+    return std::string("none: ") + error.what();  // the run itself has succeeded
   }
   return text;
 }
 
-// What MFU is a share of, and what ranks share, for the closing summary.
+// The rate that MFU relates to, and the cores or GPUs that ranks share, for the closing summary.
 Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
   const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
   if (devices.gpu().empty()) {
@@ -77,15 +78,15 @@ Shared sharing_text(const Config& config, const Launch& launch, const Devices& d
               : ""};
 }
 
-// What would fit, where a device has no memory left.
+// Advice on which settings would fit, after a device has run out of memory.
 std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
                       const Devices& devices) {
   const auto memory = devices.memory(ranks_on_gpus(launch, config.world_size(), devices.count()));
   return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
-// To the report, which has been written before: a sample, and a rate that was measured again as a
-// step was faster than all that was known.
+// Adds to the report, which the run has written: a sample, and the product rate if it was measured
+// again. It is measured again where a step was faster than every rate known before.
 void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHooks& hooks) {
   const double known = job.facts.rate.total();
   const bool again = known > 0 && summary.rate.total() > known;
@@ -104,7 +105,7 @@ void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHo
   }
 }
 
-// On all ranks in this process.
+// Trains all ranks in this process.
 TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
   try {
     return train_local(job.inputs, job.devices, hooks);

@@ -29,10 +29,10 @@ std::vector<Host> read_hosts(const std::string& path) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name;
     if (!(words >> name)) continue;
-    // It is a word of the commands that reach the host.
+    // The name becomes a word of the commands that reach the host.
     const bool plain = name.find_first_not_of(kOfHosts) == std::string::npos && name[0] != '-';
     if (!plain) {
-      throw RequestError(fmt::format("{}:{}: \"{}\": is no name of a host", printable(path), number,
+      throw RequestError(fmt::format("{}:{}: \"{}\": is not a host name", printable(path), number,
                                      printable(name)));
     }
     std::int64_t slots = -1;
@@ -70,7 +70,7 @@ std::string there_are(std::int64_t count) {
   return count == 1 ? "is 1" : fmt::format("are {}", count);
 }
 
-// Which layout they get is the start's to find.
+// The number of ranks for "auto"; the start itself chooses their layout.
 Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> least,
                     std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
   std::optional<std::int64_t> count = available;
@@ -86,7 +86,7 @@ Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> le
   if (*count < needed) {
     throw RequestError(fmt::format("{} ranks are asked for, there {}", needed, there_are(*count)));
   }
-  return {.count = *count, .told = true};
+  return {.count = *count, .pass_ranks_option = true};
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   }
   if (available && *available < least.value_or(1)) {
     throw RequestError(*available == 0
-                           ? std::string("there are no ranks: no host or device is left for any")
+                           ? std::string("there are no ranks: no host or device is available")
                            : fmt::format("--min-ranks: {} are asked for, there {}", *least,
                                          there_are(*available)));
   }
@@ -106,7 +106,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   if (!least && !most) {
     const std::int64_t count = load(request, Launch{}).config.world_size();
     if (!available || count <= *available) {
-      return {.count = count, .told = request.ranks.has_value()};
+      return {.count = count, .pass_ranks_option = request.ranks.has_value()};
     }
     throw RequestError(fmt::format("the config needs {} ranks, there {}; --min-ranks allows fewer",
                                    count, there_are(*available)));
@@ -120,7 +120,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
         fmt::format("--min-ranks: {} is more than the config's {}; --max-ranks allows more", bottom,
                     counted(*top, "rank")));
   }
-  // A place of the data-parallel size takes so many ranks, and a sample of each batch at least.
+  // One data-parallel replica takes `unit` ranks, and at least one sample of each batch.
   std::int64_t unit = 1, places = *top;
   std::string why;
   try {
@@ -144,7 +144,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     asked.ranks = places * unit;
     try {
       load(asked, Launch{});
-      return {.count = places * unit, .adapted = true, .told = true};
+      return {.count = places * unit, .adapted = true, .pass_ranks_option = true};
     } catch (const RequestError& error) {
       if (why.empty()) why = error.what();
     }

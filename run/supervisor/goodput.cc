@@ -15,9 +15,9 @@
 namespace trident {
 namespace {
 
-constexpr std::uint64_t kPart = 1 << 20;  // bytes read at once; of a line, at most
+constexpr std::uint64_t kPart = 1 << 20;  // bytes per read, and the longest line
 
-// 0 where there is none that could be meant.
+// 0 if the key is missing or its value is impossible.
 double number_in(const nlohmann::json& line, const char* key) {
   const auto it = line.find(key);
   const double value = it != line.end() && it->is_number() ? it->get<double>() : 0;
@@ -41,13 +41,13 @@ std::vector<GoodputCounter::Line> GoodputCounter::read() const {
     std::error_code ignored;
     if (std::filesystem::is_regular_file(metrics_, ignored)) read(ReadFile(metrics_), lines);
   } catch (const std::exception&) {
-    // Cut while it is read, or gone: what has been read counts.
+    // The file was truncated or removed meanwhile; the lines read so far count.
   }
   return lines;
 }
 
 void GoodputCounter::read(const ReadFile& file, std::vector<Line>& lines) {
-  std::string text;  // from the end of the last line on
+  std::string text;  // the bytes after the last complete line
   std::vector<std::byte> part(kPart);
   for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
     part.resize(std::min<std::uint64_t>(kPart, file.size() - at));
@@ -64,7 +64,7 @@ void GoodputCounter::read(const ReadFile& file, std::vector<Line>& lines) {
                        number_in(line, "save_pause_ms") * 1e-3});
     }
     text.erase(0, begin);
-    if (text.size() > kPart) return;  // no line of metrics
+    if (text.size() > kPart) return;  // too long for a line of metrics
   }
 }
 
@@ -101,12 +101,12 @@ std::string text_of(const Goodput& of) {
                        of.seconds() > 0 ? 100 * seconds / of.seconds() : 0.0, what);
   };
   return fmt::format("{}, {:.1f} s in all\n", counted(of.starts, "start"), of.seconds()) +
-         row("training", of.training,
-             counted(of.iterations, "iteration") + " that stand: goodput") +
+         row("training", of.training, counted(of.iterations, "iteration") + " kept: goodput") +
          row("saving", of.saving, "training waited for checkpoints") +
-         row("lost", of.lost, counted(of.lost_iterations, "iteration") + " run in vain") +
+         row("lost", of.lost,
+             counted(of.lost_iterations, "iteration") + " repeated or never saved") +
          row("starting", of.starting,
-             "starts, loading, evaluation, the last save, what broke off") +
+             "starts, loading, evaluation, the last save, interrupted iterations") +
          row("waiting", of.waiting, "between starts");
 }
 

@@ -1,6 +1,7 @@
-// How the time of a run that was started several times was spent, by the lines of its metrics.jsonl
-// after each start. What a start did again is found by comparing: a run that goes on keeps the
-// lines that stand, to the byte, and writes others for what it repeats.
+// Accounts for the time of a run that was started several times, from its metrics.jsonl after each
+// start. A resumed run keeps the lines of the iterations before its checkpoint byte for byte and
+// writes new lines for the iterations that it repeats, so a comparison of the file before and after
+// a start finds the lost iterations. The supervisor uses it, in one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@ namespace trident {
 struct Goodput {
   std::int64_t starts = 0;
   std::int64_t iterations = 0, lost_iterations = 0;
-  // Seconds. They add up to the whole.
-  double training = 0;  // iterations that stand
-  double saving = 0;    // training waited for checkpoints (save_pause_ms)
-  double lost = 0;      // iterations that were run once more, or never saved
-  double starting = 0;  // starts, loading, evaluation, the last save, iterations that broke off
+  // Seconds. Their sum is the time of the launch.
+  double training = 0;  // iterations that were not lost
+  double saving = 0;    // time that training waited for checkpoints (save_pause_ms)
+  double lost = 0;      // iterations that were repeated, or never saved
+  double starting = 0;  // starts, loading, evaluation, the last save, interrupted iterations
   double waiting = 0;   // between starts
 
   double seconds() const { return training + saving + lost + starting + waiting; }
@@ -33,12 +34,12 @@ class GoodputCounter {
   void started() { ++starts_; }
   // A start has ended, `seconds` after it began.
   void ended(double seconds);
-  // A start has been refused, after so many seconds: it has written nothing, and what comes to lie
-  // in the file meanwhile is of another run.
+  // A start was refused after `seconds`. It has written nothing; new lines in the file are of
+  // another run.
   void refused(double seconds) { alive_ += seconds; }
   void waited(double seconds) { waiting_ += seconds; }
 
-  std::int64_t iteration() const;  // the last in the file, 0 where there is none
+  std::int64_t iteration() const;  // the last one in the file; 0: none
   Goodput now() const;
 
  private:

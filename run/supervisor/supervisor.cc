@@ -34,12 +34,12 @@ using std::chrono::duration;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr double kLongestWait = 60;  // seconds between starts
-constexpr double kHanging = 20;      // seconds without ranks that had some, before it is ended
-constexpr double kStillHeld = 15;    // seconds that folders may be held before the first start
-constexpr double kEnding = 60;       // seconds that ranks have to end whose starter has ended
+constexpr double kLongestWait = 60;  // seconds between starts, at most
+constexpr double kHanging = 20;      // seconds after its last rank until mpirun or srun is killed
+constexpr double kStillHeld = 15;    // seconds to wait for locked folders before the first start
+constexpr double kEnding = 60;       // seconds that ranks have to end after mpirun or srun
 
-// A file that goes with the object.
+// A file that the destructor removes.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& name)
@@ -62,8 +62,8 @@ double seconds_since(steady_clock::time_point begin) {
   return duration<double>(steady_clock::now() - begin).count();
 }
 
-// Whether what starts the ranks has had some here, and for a while has had none. (Open MPI's mpirun
-// waits for ever for one that is killed while it connects.)
+// Detects a launcher (mpirun, srun) that had ranks on this machine and has had none for kHanging
+// seconds. (Open MPI's mpirun waits for ever for a rank that is killed while it connects.)
 class Watch {
  public:
   explicit Watch(std::string program) : program_(std::move(program)) {}
@@ -95,7 +95,7 @@ class Supervisor {
       throw RequestError(request.config.path +
                          ": launch reads it at each start: it must be a file");
     }
-    ConfigRequest whole = request.config;  // each start chooses its ranks
+    ConfigRequest whole = request.config;  // each start chooses its number of ranks
     if ((request.min_ranks || request.max_ranks) && !chooses_layout(whole)) {
       whole.set.emplace_back(least_size);
       whole.ranks.reset();
@@ -105,12 +105,12 @@ class Supervisor {
     if (checkpoint_.save.empty() ||
         (checkpoint_.save_interval == 0 && checkpoint_.local.interval == 0)) {
       throw RequestError(
-          "config: /checkpoint/save_interval: launch goes on from checkpoints; set it and "
+          "config: /checkpoint/save_interval: launch resumes from checkpoints; set it and "
           "checkpoint.save");
     }
     logs_ = config.logging.dir;
     metrics_ = (std::filesystem::path(logs_) / MetricsFile::kName).string();
-    run_before_ = described(checkpoint_.save).run();
+    run_before_ = read_without_lock(checkpoint_.save).run();
     gpus_ = config.runtime.device == "cuda";
     const bool processes = config.runtime.transport == "mpi" || !request.hostfile.empty();
     with_ = request.with;
@@ -137,7 +137,7 @@ class Supervisor {
       code = end.code;
       end_what_is_left();
       const double seconds = seconds_since(begin);
-      // What is refused has written nothing: what lies there is another run's.
+      // A refused start has written nothing: new lines of metrics are another run's.
       const bool refused = code == 2 && end.signal == 0;
       refused ? time.refused(seconds) : time.ended(seconds);
       if (code == 0 || around_.stop.load() || (code == 130 && end.signal == 0)) break;
@@ -149,7 +149,7 @@ class Supervisor {
                           : fmt::format("with exit code {}", code),
           seconds, refused ? "" : fmt::format(", at iteration {}", time.iteration()));
       if (code == 2 && starts == 1) {
-        say(what + ": the request is wrong, which no other start would mend");
+        say(what + ": the request is wrong, so another start would fail, too");
         break;
       }
       if (starts > request_.max_restarts) {
@@ -165,7 +165,7 @@ class Supervisor {
       time.waited(seconds_since(since));
       wait = std::min(2 * wait, std::max(kLongestWait, request_.backoff));
       if (around_.stop.load()) {
-        code = 130;  // nothing runs that could save more
+        code = 130;  // no process runs that could save
         break;
       }
       begun_ = begun_ || time.now().iterations > 0;
@@ -180,8 +180,8 @@ class Supervisor {
   }
 
  private:
-  // A requeued job may begin while the run that it goes on with still dies: a first start that is
-  // refused for that would be the last.
+  // Waits until the folders are free. A requeued job may begin while the run that it resumes is
+  // still ending; a first start that is refused for that would be the last one.
   void wait_for_folders() const {
     const auto since = steady_clock::now();
     std::string reported;
@@ -189,7 +189,7 @@ class Supervisor {
       while (seconds_since(since) < kStillHeld && !around_.stop.load()) {
         try {
           LockedFolder folder{.path = path};
-          take_hold(folder, false, 0);
+          lock_folder(folder, false, 0);
           break;
         } catch (const RequestError& error) {
           if (reported.empty())
@@ -203,7 +203,8 @@ class Supervisor {
 
   void say(const std::string& text) const { around_.say(text); }
 
-  // Those of the hosts that answer, with `file` naming them; what there is of ranks.
+  // The number of ranks that can be started; empty if unknown. With a hostfile, counts the hosts
+  // that answer and writes them to `file`.
   std::optional<std::int64_t> available(const std::string& file) const {
     if (request_.hostfile.empty()) {
       if (!with_.empty() && with_.front() == "srun") {
@@ -239,13 +240,14 @@ class Supervisor {
     return end && end->code == 0;
   }
 
-  // One start, to its end. What keeps the first one from coming about is the caller's to tell.
+  // Runs one start to its end. Throws if the first start can't be made; prints the reason for a
+  // later one.
   ChildProcess::End start(std::int64_t number) {
     try {
       return run_once(number);
     } catch (const std::exception& error) {
       if (number == 1) throw;
-      say(error.what());  // hosts may come back, a disk be emptied
+      say(error.what());  // a later start may find hosts again, or disk space
       return {.code = 3};
     }
   }
@@ -266,12 +268,12 @@ class Supervisor {
     command.insert(command.end(), {around_.program, "train", request.path});
     for (const std::string& one : request.set) command.insert(command.end(), {"--set", one});
     if (ranks.adapted) command.insert(command.end(), {"--set", size_follows_ranks});
-    if (with_.empty() && ranks.told) {
+    if (with_.empty() && ranks.pass_ranks_option) {
       command.insert(command.end(), {"--ranks", std::to_string(ranks.count)});
     }
     if (request_.json) command.insert(command.end(), {"--format", "json"});
     say(fmt::format("start {}: {}", number, counted(ranks.count, "rank")));
-    // What it reports is a part of the report at the end.
+    // The launch's report includes the report of the start.
     std::optional<TemporaryFile> report;
     FileDescriptor out;
     if (request_.json) {
@@ -286,36 +288,39 @@ class Supervisor {
     Watch watch(around_.program);
     for (;;) {
       if (const auto end = child.wait(milliseconds(50))) {
-        // Told before it could listen: there was nothing to save.
+        // A rank that the signal ended had not yet installed its handler, so it had nothing to
+        // save.
         if (report) reported_ = read_file(report->path(), std::uint64_t{64} << 20);
         const bool early = end->signal == SIGUSR1 || end->signal == SIGTERM;
         return around_.stop.load() && early ? ChildProcess::End{.code = 130} : *end;
       }
       if (!with_.empty() && watch.hangs()) {
-        say(fmt::format("{} has had no ranks here for {:.0f} s and doesn't end: it is ended",
+        say(fmt::format("{} has had no ranks here for {:.0f} s and doesn't end: killing it",
                         with_.front(), kHanging));
         child.signal_group(SIGKILL);
       }
       if (!around_.stop.load() || steady_clock::now() < next) continue;
       if (with_.empty() && passed_on > 0) continue;
-      // mpirun and srun pass this one on to the ranks that they have by then, so it is sent again.
+      // mpirun and srun pass the signal on to the ranks that they have by then, so it is sent
+      // again.
       child.signal(with_.empty() ? SIGTERM : SIGUSR1);
       child.signal(SIGCONT);
       next = steady_clock::now() + milliseconds(++passed_on < 10 ? 500 : 30'000);
     }
   }
 
-  // What started the ranks may be gone before them: they save, and hold the run's folders.
+  // Ends ranks that outlive their launcher: they save, and hold the run's folders.
   void end_what_is_left() {
     const auto begin = steady_clock::now();
     const int left = end_orphans(SIGUSR1, [&] { return seconds_since(begin) < kEnding; });
-    if (left > 0) say(fmt::format("{} process(es) of it were left, and have been ended", left));
+    if (left > 0) say(fmt::format("ended {} process(es) that this start had left", left));
   }
 
-  // Once the run has begun where it was to begin, later starts go on from what there is by then.
+  // The request of the next start. Once the run has begun, later starts resume from its newest
+  // checkpoint.
   ConfigRequest request_of() const {
     ConfigRequest request = request_.config;
-    const bool replaced = described(checkpoint_.save).run() != run_before_;
+    const bool replaced = read_without_lock(checkpoint_.save).run() != run_before_;
     if (checkpoint_.resume == "never" && replaced) {
       request.set.emplace_back("checkpoint.resume=auto");
     }
@@ -328,12 +333,13 @@ class Supervisor {
   const SupervisorRequest& request_;
   const SupervisorSurroundings& around_;
   CheckpointConfig checkpoint_;
-  std::string run_before_;  // that checkpoint.save was of
-  std::string reported_;    // by the last start, where JSON is asked for
+  std::string run_before_;  // the run that checkpoint.save belonged to before the launch
+  std::string reported_;    // the last start's report, if JSON is requested
   bool begun_ = false;      // a start of this launch has trained
   std::string logs_, metrics_;
   bool gpus_ = false;
-  std::vector<std::string> with_;  // that starts the ranks; none: one process has them all
+  std::vector<std::string>
+      with_;  // the command that starts the ranks; empty: one process runs all ranks
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// Starts `trident train` in processes, and again from the newest checkpoint when they fail.
+// Starts `trident train` in processes, and restarts it from the newest checkpoint when it fails.
 //
-// A start that ends with exit code 0 or 130 is the last one; so is a first start whose request is
-// wrong (2), one that a stop was passed on to, and the one after max_restarts. Between two starts
-// the supervisor waits, twice as long after each start that got no further than those before.
+// It makes no further start after exit code 0 or 130, after a first start whose request is wrong
+// (2), after it has passed a stop on, or after max_restarts restarts. Between two starts the
+// supervisor waits; the wait doubles after each start that got no further than the earlier ones, up
+// to the larger of 60 seconds and `backoff`.
 #pragma once
 
 #include <atomic>
@@ -20,33 +21,34 @@ namespace trident {
 struct SupervisorRequest {
   ConfigRequest config;
   std::int64_t max_restarts = 10;
-  // With one of them each start takes as many ranks as there are, within these bounds.
+  // If one of them is set, each start takes the available ranks within these bounds.
   std::optional<std::int64_t> min_ranks, max_ranks;
   double backoff = 1;             // seconds before the first restart
-  std::vector<std::string> with;  // the command that starts the ranks, before "-n N"; {}: by itself
-  std::string hostfile;           // of mpirun; "": none
+  std::vector<std::string> with;  // the command that starts the ranks, before "-n N"; {}: chosen
+  std::string hostfile;           // for mpirun; "": none
   bool json = false;              // each start reports in JSON
 };
 
-// The process that supervises, as its environment describes it.
+// The environment of the supervising process.
 struct SupervisorSurroundings {
   std::string program;  // the path of `trident`
   bool in_slurm = false;
   std::optional<std::int64_t> slurm_tasks = {};
-  std::vector<std::string> remote_shell;        // the command that reaches a host, before its name
-  const std::atomic<bool>& stop;                // set by a signal: passed on to the ranks
+  std::vector<std::string>
+      remote_shell;               // the command that reaches a host, without the host's name
+  const std::atomic<bool>& stop;  // set by a signal; the supervisor passes it on to the ranks
   std::function<void(const std::string&)> say;  // a line for people
 };
 
 struct SupervisorResult {
   int code = 0;  // the exit code: 0, 2 (the request is wrong), 3 (failed) or 130 (stopped)
   Goodput goodput;
-  std::string last_report;  // of the last start, where JSON was asked for
+  std::string last_report;  // the last start's report, if SupervisorRequest::json is set
 };
 
-// To the end of the last start. RequestError where the config can't be supervised: it has to save
-// checkpoints. Error where the first start can't be made. The calling process adopts the orphans of
-// its children.
+// Supervises the job until its last start has ended. Throws RequestError if the config does not
+// save checkpoints or is otherwise wrong, Error if the first start can't be made. The calling
+// process adopts the orphans of its children.
 SupervisorResult supervise(const SupervisorRequest&, const SupervisorSurroundings&);
 
 }  // namespace trident

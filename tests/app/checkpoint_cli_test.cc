@@ -1,4 +1,4 @@
-// `trident checkpoint`, through the program: what its commands say and do, and their exit codes.
+// `trident checkpoint` as a black box: output, effects and exit codes of its commands.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST_F(CheckpointCli, VerifyNamesWhatIsDamaged) {
   spit(dir / "w/iteration-4/model.safetensors", text);
   const Outcome outcome = checkpoint({"verify", "run"});
   EXPECT_EQ(outcome.code, 2);
-  EXPECT_THAT(outcome.out, HasSubstr("w/iteration-6: whole"));
+  EXPECT_THAT(outcome.out, HasSubstr("w/iteration-6: complete"));
   EXPECT_THAT(outcome.err, HasSubstr("w/iteration-4/model.safetensors: bytes 0 to "));
   EXPECT_EQ(checkpoint({"verify", "w/iteration-2"}).code, 0);
 }
@@ -100,7 +100,8 @@ TEST_F(CheckpointCli, PruneRemovesWhatItSays) {
   EXPECT_EQ(there(), (std::vector<std::string>{"iteration-4", "iteration-6"}));
 }
 
-// A config.json alone, of whoever wrote it, is no reason to remove a run's checkpoints.
+// A folder that contains only a copied config.json isn't the run's, so prune removes no checkpoint
+// through it.
 TEST_F(CheckpointCli, PruneKeepsToTheRunsOwnFolders) {
   fs::create_directory(dir / "from-elsewhere");
   fs::copy_file(dir / "run/config.json", dir / "from-elsewhere/config.json");

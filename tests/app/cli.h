@@ -1,4 +1,4 @@
-// What the tests of the program as a black box begin with: a directory with a text and a config.
+// The fixture of the program's black-box tests: a directory with a text and a config.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace trident::testing {
 class CliTest : public ::testing::Test {
  protected:
   CliTest() {
-    // Nothing that another run has found out about this machine counts.
+    // The test must not use another run's measurements of this machine.
     setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
     spit(dir / "text.txt", small_text());
     spit(dir / "file", "not a directory");
@@ -33,8 +33,8 @@ class CliTest : public ::testing::Test {
   static std::vector<std::string> train(const std::vector<std::string>& set) {
     return train_arguments(set);
   }
-  // The request is refused with all of `messages`, each in a line of its own, stdout is empty and
-  // nothing new is on the disk.
+  // Expects that the request is refused with all of `messages`, each in a line of its own, that
+  // stdout is empty and that no file was added.
   void expect_refused(const std::vector<std::string>& arguments,
                       const std::vector<std::string>& messages) const {
     const std::vector<std::string> before = names();
@@ -54,7 +54,7 @@ class CliTest : public ::testing::Test {
     }
     EXPECT_EQ(names(), before) << "something was written";
   }
-  // Every path below the test's directory.
+  // Returns every path below the test's directory.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
@@ -67,7 +67,8 @@ class CliTest : public ::testing::Test {
     const Outcome outcome = run(train({}));
     ASSERT_EQ(outcome.code, 0) << outcome.err;
   }
-  // Whole lines of JSON, numbered from 1, or at least ascending; gives their number.
+  // Checks that metrics.jsonl consists of complete JSON lines, numbered from 1 (`all`) or at least
+  // ascending (`some`). Returns the number of lines.
   enum class Numbers { all, some };
   std::int64_t metrics_lines(const std::string& path, Numbers numbers = Numbers::all) const {
     const std::string text = slurp(path);

@@ -1,4 +1,4 @@
-// `train` as a black box: exit codes, messages, and what it leaves on the disk.
+// `train` as a black box: exit codes, messages and files.
 #include "tests/app/cli.h"
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ TEST_F(CliTest, RefusesFilesThatAreNoConfig) {
   for (int i = 0; i < 100000; ++i) deep += "{\"model\":";
   spit(dir / "deep_objects.json", deep);
   spit(dir / "cut.json", R"({"model": {)");
-  expect_refused({"train", "twice.json"}, {"/model/num_layers: this key is there twice"});
+  expect_refused({"train", "twice.json"}, {"/model/num_layers: this key occurs twice"});
   expect_refused({"train", "deep.json"}, {"nested deeper than"});
   expect_refused({"train", "deep_objects.json"}, {"nested deeper than"});
   expect_refused({"train", "cut.json"}, {"cut.json:1:"});
@@ -79,7 +79,7 @@ TEST_F(CliTest, RefusesDataThatCanNotBeUsed) {
   expect_refused(train({"data.train.0.path=short.txt"}), {"/data/train"});
 }
 
-// A Megatron .bin/.idx pair of one document of `tokens` uint16 tokens.
+// Writes a Megatron .bin/.idx pair of one document of `tokens` uint16 tokens.
 void write_pair(const std::string& prefix, std::int64_t tokens, std::uint16_t token) {
   const auto append = [](std::string& to, auto value) {
     to.append(reinterpret_cast<const char*>(&value), sizeof value);
@@ -178,13 +178,13 @@ TEST_F(CliTest, RefusesToTouchARunThatIsThere) {
 }
 
 TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
-  // Of 100 lines of a kilobyte half don't fit; the weights (46 kB) do.
+  // Half of 100 lines of a kilobyte don't fit on the disk; the weights (46 kB) do.
   const Outcome outcome = run(train({"training.train_iters=100", "logging.tensorboard=false"}),
                               {.max_file_bytes = 52 * 1024});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, StartsWith("LOGGING FAILED (metrics): run/metrics.jsonl: "));
   EXPECT_THAT(outcome.err, HasSubstr("File too large; training goes on"));
-  // A short line may still find room where a longer one has not.
+  // A short line may still fit where a longer one doesn't.
   const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl", Numbers::some);
   EXPECT_GT(lines, 0);
   EXPECT_LT(lines, 100);
@@ -210,7 +210,8 @@ TEST_F(CliTest, AFullDiskUnderTheWeightsLeavesTheOldOnes) {
 }
 
 TEST_F(CliTest, ARunWithoutRoomForItsWeightsDoesNotStart) {
-  // 10¹³ bytes of weights, of few layers: more take a plan under the thread sanitizer long.
+  // The weights take 10¹³ bytes in few layers. A plan of more layers takes long under the thread
+  // sanitizer.
   expect_refused(
       train({"model.hidden_size=98304", "model.num_layers=20", "model.num_attention_heads=384"}),
       {"config: /checkpoint/save: \"weights\": the weights take "});
@@ -234,12 +235,11 @@ TEST_F(CliTest, StepsThatAreAlwaysSkippedEndTheRunAndLeaveTheOldWeights) {
   EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
   EXPECT_TRUE(std::filesystem::exists(dir / "run/timeline.svg"));
   EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
-  // Too short to give up; but then the weights are looked at.
+  // The run is too short to give up, but it checks the weights at its end.
   std::filesystem::remove(dir / "run/report.html");
   const Outcome ended = diverging("4");
   EXPECT_EQ(ended.code, 3) << ended.err;
-  EXPECT_THAT(ended.err,
-              HasSubstr("the weights are not finite: they are not saved, weights stays"));
+  EXPECT_THAT(ended.err, HasSubstr("the weights are not finite: they are not saved, weights is"));
   EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
   EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
 }
@@ -290,7 +290,7 @@ TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
   EXPECT_EQ(run(dry({"logging.overwrite=true", "checkpoint.resume=never"})).code, 0);
 }
 
-// Two documents, of which the second has a line of no text.
+// Two files: one with a long word, one with a document in each line.
 TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
   std::filesystem::create_directories(dir / "texts");
   spit(dir / "texts/a.txt", std::string(3000, 'a') + " and so on.\n");
@@ -316,7 +316,7 @@ TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
   EXPECT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.err, HasSubstr(" tokens of 201 documents, "));
   EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), slurp(tokenizer));
-  // Then they are there, whatever else has changed.
+  // The second run finds the tokens, although other settings have changed.
   auto again = overrides;
   again.insert(again.end(), {"logging.dir=run2", "checkpoint.save=weights2"});
   const Outcome second = run(train(again));
@@ -342,11 +342,11 @@ TEST_F(CliTest, TokensNeedTheirVocabularySize) {
                   "tokenizer that made them; tokens.bin has ids up to 300, so at least 301"});
   const Outcome given = run(train({"data.train.0.path=tokens", "model.vocab_size=301"}));
   EXPECT_EQ(given.code, 0) << given.err;
-  // From the run's own config.json the size is as good as given.
+  // The run's own config.json gives the size as well.
   const Outcome again = run({"train", "run/config.json", "--set", "logging.dir=r2", "--set",
                              "checkpoint.save=w2", "--dry-run"});
   EXPECT_EQ(again.code, 0) << again.err;
-  // And so is that of weights to begin with.
+  // checkpoint.load takes the size from the weights.
   json on = json::parse(slurp(dir / "run/config.user.json"));
   on.erase("model");
   on["checkpoint"] = {{"load", "weights"}};
@@ -356,7 +356,7 @@ TEST_F(CliTest, TokensNeedTheirVocabularySize) {
   EXPECT_EQ(loaded.code, 0) << loaded.err;
 }
 
-// The iterations of which progress was shown, of `all`.
+// Returns the iterations whose progress was shown, in a run of `all` iterations.
 std::vector<int> iterations_shown(const std::string& out, const std::string& all) {
   std::vector<int> shown;
   for (std::size_t at = 0; (at = out.find("/" + all + "  loss ", at)) != std::string::npos; ++at) {
@@ -374,7 +374,7 @@ TEST_F(CliTest, EveryIterationIsInMetricsAndTheIntervalThinsTheProgress) {
       << outcome.out;
 }
 
-// The time that is left is told by the iterations of this start.
+// The estimate of the remaining time uses this start's iterations.
 TEST_F(CliTest, ARunThatGoesOnShowsItsOwnProgress) {
   const auto to = [&](const char* iterations) {
     return run(train({"checkpoint.save=w", "checkpoint.save_interval=5", "logging.log_interval=4",
@@ -402,7 +402,7 @@ TEST_F(CliTest, TheClosingSampleTakesNoMoreMemoryThanTheRunDid) {
     return outcome.out;
   };
   EXPECT_THAT(with_ranks("1"), HasSubstr("\nsample:\nAnd "));
-  EXPECT_THAT(with_ranks("8"), Not(HasSubstr("sample:")));  // none of which held the whole model
+  EXPECT_THAT(with_ranks("8"), Not(HasSubstr("sample:")));  // no rank had the complete model
 }
 
 TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {

@@ -1,4 +1,4 @@
-// The other commands as black boxes: reports, bench, plan.
+// The other commands as black boxes: report, bench, plan and others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -41,7 +41,7 @@ TEST_F(CliTest, JsonReportsAreTheOnlyThingOnStdout) {
 }
 
 TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
-  // oneDNN's limit, which the program inherits, holds for all of it.
+  // The program inherits oneDNN's limit, which holds for its own kernels, too.
   ASSERT_EQ(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1), 0);
   const Outcome outcome =
       run({"bench", "step", "c.json", "--iterations", "2", "--format", "json", "--set",
@@ -57,7 +57,7 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
   EXPECT_GT(r.at("product_gflops"), 0.0);
   EXPECT_GT(r.at("model_gflops"), 0.0);
   EXPECT_GT(r.at("peak_rss_bytes"), 0);
-  // Two micro-batches over two stages leave someone waiting, however long the stages take.
+  // With two micro-batches on two stages, a rank always waits, however long the stages take.
   EXPECT_GT(r.at("bubble_ratio"), 0.0);
   EXPECT_LT(r.at("bubble_ratio"), 1.0);
 }
@@ -67,7 +67,7 @@ TEST_F(CliTest, MachinesGoByNameFromAnyFolder) {
       run({"simulate", "c.json", "--machine", "dgx_a100", "--set", "precision.dtype=bf16"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("a prediction for DGX A100"));
-  // The best layout of that machine's GPUs, which aren't here.
+  // The best layout for that machine's GPUs, which this machine doesn't have.
   const Outcome chosen = run(
       {"simulate", "c.json", "--machine", "dgx_a100", "--ranks", "4", "--set",
        "precision.dtype=bf16", "--set", "parallel=auto", "--set", "batch.micro_batch_size=null",
@@ -87,8 +87,8 @@ TEST_F(CliTest, AnUnknownMachineIsToldTheKnownOnesTheNearestFirst) {
                  {"machine \"h200.json\": there is no such file; known by name are h200, "});
 }
 
-// A machine's devices needn't be here, nor memory for the model: of each preset, or but for
-// `scripts/test --full` of a few.
+// The described machine's devices and the model's memory needn't exist here. `scripts/test --full`
+// tests each preset, other runs a few.
 TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
   const std::vector<std::pair<std::string, std::string>> on_gpus{{"llama_3b", "8"},
                                                                  {"llama_8b", "4"},
@@ -103,7 +103,7 @@ TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
         run({"plan", "p.json", "--machine", "dgx_h100", "--ranks", ranks, "--format", "json"});
     ASSERT_EQ(plan.code, 0) << plan.err;
     EXPECT_EQ(json::parse(plan.out).at("world_size"), std::stoll(ranks));
-    // What the config names does as well.
+    // The machine that the config names gives the same plan.
     if (preset == "llama_8b") {
       const Outcome named = run({"plan", "p.json", "--ranks", ranks, "--format", "json", "--set",
                                  "runtime.machine=dgx_h100"});
@@ -118,13 +118,13 @@ TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
   }
   for (const char* preset :
        {"bytes", "gpt2_124m", "llama_135m", "gpt2_355m", "gpt2_774m", "llama_1b"}) {
-    // Measures this machine for 20 s.
+    // This preset measures the machine for 20 s.
     const bool measures = std::string(preset) == "llama_1b";
     if (measures && !tests_are_full()) continue;
     SCOPED_TRACE(preset);
     ASSERT_EQ(run({"init", "p.json", "--preset", preset, "--overwrite"}).code, 0);
     const Outcome plan = run({"plan", "p.json", "--ranks", "2", "--format", "json"});
-    // Its layout is "auto", and on a small machine there is none.
+    // This preset's layout is "auto"; on a small machine no layout fits.
     if (measures && plan.code == 2) {
       EXPECT_THAT(plan.err, HasSubstr("the thriftiest layout takes "));
       continue;
@@ -150,7 +150,7 @@ TEST_F(CliTest, WhatWasMeasuredOfTheMachineIsKept) {
   const Outcome second = plan();
   EXPECT_THAT(second.err, HasSubstr("as it was measured before: "));
   EXPECT_EQ(second.out, first.out);
-  // Neither a damaged file nor a folder that can't be is an error.
+  // A damaged file and a folder that can't be made are no errors.
   for (const auto& entry : std::filesystem::directory_iterator(cache / "trident/machines")) {
     spit(entry.path().string(), "{\"name\": ");
   }
@@ -184,14 +184,14 @@ TEST_F(CliTest, AutoLayoutIsChosenPrintedAndTrained) {
                 parallel.at("pipeline_model_parallel_size").get<int>(),
             2);
   EXPECT_EQ(ran.at("batch").at("global_batch_size"), 4);
-  // What it ran as is a config, which chooses nothing.
+  // The config that the run writes is complete and leaves no choice.
   const Outcome again = run({"train", "run/config.json", "--dry-run", "--set",
                              "logging.overwrite=true", "--set", "checkpoint.overwrite=true"});
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(json::parse(again.out).at("parallel"), parallel);
   EXPECT_THAT(again.err, Not(HasSubstr("predictions")));
 
-  // A document alone on standard output.
+  // Standard output contains only the document.
   const Outcome dry = run(asked({"--ranks", "2", "--dry-run", "--set", "logging.dir=other", "--set",
                                  "checkpoint.save=saved"}));
   EXPECT_EQ(dry.code, 0) << dry.err;
@@ -223,7 +223,7 @@ TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
   EXPECT_GT(r.at("bytes_sent").at("tensor"), 0);
   EXPECT_THAT(pretend({"37", "--iterations", "1"}).out, HasSubstr("rank 37 of 64 by itself"));
   EXPECT_EQ(names(), before) << "something was written";
-  // Several ranks' kernels go into one file, of a device that then has this one's name.
+  // Several ranks' kernels go into one file, whose device then gets this device's name.
   std::filesystem::copy_file(source_dir() + "/configs/machines/dgx_a100.json", dir / "m.json");
   std::string text = slurp(dir / "m.json");
   text.replace(text.find("\"gpu\""), 5, "\"cpu\"");
@@ -251,7 +251,7 @@ TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
   EXPECT_THAT(other.err, HasSubstr("the number of ranks is 3; use 3 here"));
 }
 
-// tests/peers/chakra_peer.py reads what is in them.
+// tests/peers/chakra_peer.py reads the exported files.
 TEST_F(CliTest, StepsAreExportedRankByRank) {
   const std::string machine = source_dir() + "/configs/machines/dgx_a100.json";
   const auto simulate = [&](std::vector<std::string> more) {
@@ -322,7 +322,7 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
   auto dry = train({"batch.micro_batch_size=auto"});
   dry.insert(dry.end(), {"--dry-run", "--format", "json"});
   EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 4);
-  // One size is left; an odd number of rows is no reason to refuse them all.
+  // One size remains. An odd number of rows is no reason to refuse all sizes.
   dry = train({"batch.micro_batch_size=auto", "batch.gradient_accumulation_steps=2"});
   dry.insert(dry.end(), {"--dry-run", "--format", "json"});
   EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 2);
@@ -358,7 +358,7 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
                             machines + "dgx_a100.json", "--assume", "transfers=apart"});
   EXPECT_THAT(text.out, HasSubstr("a prediction for DGX A100 80 GB, 8 × 200 Gb/s on 3072 devices; "
                                   "off by 2.6% in the mean of 24 published steps, 8.9% at most"));
-  EXPECT_THAT(text.out, ::testing::Not(HasSubstr("e-1")));  // residues of sums
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr("e-1")));  // no rounding residues of sums
   EXPECT_EQ(step.at("error").at("most"), 0.089);
   EXPECT_THAT(text.out, HasSubstr("IT DOES NOT FIT"));
   const json whole = json::parse(
@@ -397,7 +397,7 @@ TEST_F(CliTest, SearchFindsAConfigForTrain) {
   EXPECT_LE(first.at("peak_bytes").get<double>(), found.at("memory_bytes").get<double>());
   EXPECT_EQ(first.at("config"), json::parse(slurp(best)));
   EXPECT_GT(found.at("pruned").at("beaten in time and memory, by its bounds").get<int>(), 0);
-  // It is no layout's, and rounds otherwise.
+  // The key belongs to no layout, and it changes the rounding.
   const json each = json::parse(
       run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "1", "--format",
            "json", "--set", "zero_optimization.reduce_each_micro_batch=true"})

@@ -1,5 +1,5 @@
-// Configs as people write them: made by `init`, with comments, begun from others, without a model
-// where weights have one.
+// Configs as people write them: made by `init`, with comments, based on other configs, and without
+// a model if the weights have one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -48,7 +48,7 @@ TEST_F(CliTest, ARunKeepsWhatWasAskedForAndWhatCameOfIt) {
   EXPECT_EQ(asked["training"], json::parse(R"({"train_iters": 2, "seed": 5})"));
   EXPECT_EQ(asked["model"], config["model"]);
   EXPECT_EQ(json::parse(slurp(dir / "run/config.json"))["training"]["eval_interval"], 100);
-  // What it was begun from may be gone.
+  // The base config may be gone.
   std::filesystem::remove(dir / "base.json");
   const Outcome again = run({"train", "run/config.user.json", "--set", "logging.overwrite=true"});
   ASSERT_EQ(again.code, 0) << again.err;
@@ -69,7 +69,7 @@ TEST_F(CliTest, ARunTakesTheModelOfTheWeightsThatItBeginsWith) {
   const json asked = json::parse(slurp(dir / "more_run/config.user.json"));
   EXPECT_FALSE(asked.contains("model"));
   EXPECT_EQ(json::parse(slurp(dir / "more_run/config.json"))["model"]["hidden_size"], 16);
-  // The run's own config says all of it, so the weights may be gone.
+  // The run's own config is complete, so the weights may be gone.
   std::filesystem::remove_all(dir / "weights");
   const Outcome plan = run({"plan", "more_run/config.json", "--set", "checkpoint.load=null"});
   EXPECT_EQ(plan.code, 0) << plan.err;
@@ -88,11 +88,11 @@ TEST_F(CliTest, ARunThatGoesOnNeedsTheWeightsThatItBeganWithNoMore) {
   spit(dir / "rest.json", rest.dump());
   ASSERT_EQ(run({"train", "rest.json"}).code, 0);
   std::filesystem::remove_all(dir / "weights");
-  // As a run leaves it that was killed.
+  // A killed run leaves no config.json here.
   std::filesystem::remove(dir / "more/config.json");
   const Outcome on = run({"train", "rest.json", "--set", "training.train_iters=3"});
   EXPECT_EQ(on.code, 0) << on.err;
-  EXPECT_THAT(on.err, HasSubstr("going on from more/iteration-2"));
+  EXPECT_THAT(on.err, HasSubstr("resuming from more/iteration-2"));
   expect_refused(
       {"train", "rest.json", "--set", "checkpoint.load=more_run", "--set", "checkpoint.save=null"},
       {"more_run is the folder of a run; name that of its weights, \"more\""});
@@ -162,7 +162,7 @@ TEST_F(CliTest, AReportHasTheTimelinesOfAllStarts) {
   const json about = json::parse(slurp(dir / "run/run.json"));
   EXPECT_EQ(about["starts"].size(), 2);
   EXPECT_EQ(about["starts"][1]["after"], 2);
-  // What isn't one is left out.
+  // The report leaves out invalid timelines.
   spit(dir / "run/timeline.json", R"([{}, 3, {"title": "x", "rows": [], "events": [[1]]}])");
   EXPECT_EQ(run({"report", "run"}).code, 0);
 }
@@ -181,7 +181,7 @@ TEST_F(CliTest, ShellsAndManKnowAllCommandsAndOptions) {
   EXPECT_THAT(man.out, HasSubstr(".SS trident schedule compare"));
   EXPECT_THAT(man.out, HasSubstr("\\fB\\-\\-dry\\-run\\fR"));
   expect_refused({"completion", "tcsh"}, {"tcsh not in", "--help"});
-  // What bash makes of it.
+  // bash evaluates the completions.
   spit(dir / "complete.sh",
        bash.out +
            "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _trident; echo "
@@ -221,7 +221,7 @@ TEST_F(CliTest, QuietPrintsNothing) {
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(quiet.out, Not(HasSubstr("\033")));
-  // What a run that goes on tells is in order, too.
+  // Resuming causes no warning either, so --quiet prints nothing.
   const std::vector<std::string> saves{"logging.overwrite=true", "checkpoint.save=saved",
                                        "checkpoint.save_interval=1"};
   ASSERT_EQ(run(train(saves)).code, 0);
@@ -330,7 +330,8 @@ TEST_F(CliTest, AKeyWithoutEffectIsToldOnceAndTheRunGoesOn) {
   EXPECT_THAT(run(quiet).err, Not(HasSubstr(note)));
 }
 
-// An error begins with its place: config, option, file or, of the whole command, "trident COMMAND".
+// An error begins with its place: config, option or file, or "trident COMMAND" for the whole
+// command.
 TEST_F(CliTest, ErrorsBeginWithTheirPlace) {
   train_once();
   for (const std::vector<std::string>& words :

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Slow disks, and signals under mpirun.
+"""Tests slow disks, and signals under mpirun.
 
     python3 tests/app/disks_test.py build/release/trident build/release/tests/app/libslow_reads.so
 
-strace makes the calls slow that read and write files, slow_reads.cc the tokens that one rank reads;
-no collective's deadline may hold for them.
-Ends with `OK`, or an error that shows what the program printed.
+strace slows the calls that read and write files, and slow_reads.cc slows one rank's reads of tokens.
+The deadlines of collectives must not count this time.
+Prints `OK` at the end, or an error with the program's output.
 """
 
 import json
@@ -22,7 +22,7 @@ PROGRAM = SLOW_READS = ""
 ENVIRONMENT = os.environ | {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
-# mpirun waits so long before it passes a SIGTERM on, and again before it kills.
+# mpirun waits this long before it passes a SIGTERM on, and again before it kills.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "4"]
 TEXT = "In the beginning was the word, and the word was good. " * 60
 CONFIG = {
@@ -38,7 +38,7 @@ CONFIG = {
 
 
 def slow(calls, seconds, path=None):
-    """A launcher under which these calls, of a path if one is given, take longer."""
+    """Returns a launcher that delays these calls, for one path if it is given."""
     command = ["strace", "-f", "-qq", "-o", os.devnull]
     if path:
         command += ["-P", str(path)]
@@ -78,10 +78,10 @@ class Run(unittest.TestCase):
 
 
 class SlowDisk(Run):
-    """Each test takes several times the timeout on the disk."""
+    """In each test the disk takes several times as long as the timeout."""
 
     def test_saving_ends_no_run(self):
-        # Under ZeRO 3 ranks gather weights beside the writing.
+        # Under ZeRO 3 ranks gather weights while the writer is busy.
         code, text = self.run_it(slow("pwrite64,fsync,rename", 0.15) + self.train(
             "zero_optimization.stage=3", "logging.dump_gradients_at=[2]",
             "zero_optimization.stage3_param_persistence_threshold=0"))
@@ -95,7 +95,7 @@ class SlowDisk(Run):
                                  self.train("runtime.timeout_seconds=0.5"))
         self.assertEqual(code, 0, text)
         self.assertEqual(self.iterations(), 3)
-        # On their own clock: what the steps took has no second of the disk in it.
+        # The steps' clock contains no second of the disk's time.
         text = (self.folder / "run/metrics.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines()]
         self.assertLess(max(line["iteration_time_ms"] for line in lines[1:]), 900, lines)
@@ -103,7 +103,7 @@ class SlowDisk(Run):
     def test_reading_data_on_one_rank_is_waited_for(self):
         slow_data = ["env", f"LD_PRELOAD={SLOW_READS}", "SLOW_FILE=text.txt", "SLOW_SECONDS=5"]
         train = self.train("logging.overwrite=true", "checkpoint.overwrite=true")
-        for command in (slow_data + train,  # there, too, one rank reads first
+        for command in (slow_data + train,  # one rank reads first in the first command, too
                         MPIRUN + ["-n", "1"] + train + [":", "-n", "1"] + slow_data + train):
             began = time.monotonic()
             code, text = self.run_it(command)
@@ -114,8 +114,8 @@ class SlowDisk(Run):
         self.assertEqual(self.run_it(self.train())[0], 0)
         os.rename(self.folder / "weights", self.folder / "start")
         load = self.train("checkpoint.load=start", "logging.overwrite=true")
-        # Headers are read before the ranks meet, under the timeout; tensors come from the fourth
-        # read on.
+        # Ranks read headers before their rendezvous, under the timeout. The tensors begin with the
+        # fourth read.
         late = slow("pread64", 0.3, self.folder / "start/model.safetensors")
         late[-1] += ":when=4+"
         code, text = self.run_it(MPIRUN + ["-n", "1"] + late + load + [":", "-n", "1"] + load)
@@ -136,7 +136,8 @@ class Limits(Run):
 
 class Signals(Run):
     def stop(self, sent, to_rank=False):
-        """Sends the signal to mpirun or a rank of a job that trains; the job's exit code."""
+        """Sends the signal to mpirun or to a rank of a training job; returns the job's exit
+        code."""
         job = self.start(MPIRUN + ["-n", "2"] + self.train(
             "training.train_iters=1000000", "runtime.timeout_seconds=60"))
         deadline = time.monotonic() + 60
@@ -154,7 +155,8 @@ class Signals(Run):
         return job.returncode
 
     def test_a_reader_who_takes_nothing_holds_no_finished_run(self):
-        # More than a pipe takes, and nobody reads it: `| less` that isn't scrolled.
+        # The output is larger than a pipe's buffer, and no process reads it, as with `| less` that
+        # isn't scrolled.
         job = self.start(self.train("training.train_iters=2000", "logging.log_interval=1"))
         deadline = time.monotonic() + 100
         while self.iterations() < 2000 and time.monotonic() < deadline:
@@ -170,7 +172,7 @@ class Signals(Run):
         self.assertEqual(self.stop(signal.SIGHUP, to_rank=True), 130)
 
     def end_at_the_start(self, sent, listens, *overrides):
-        """Rank 0 waits for another one that never comes; the job's exit code and text."""
+        """Rank 0 waits for another rank that never comes; returns the job's exit code and text."""
         first = ["sh", "-c", "echo $$ > pid; exec \"$0\" \"$@\""]
         first += self.train("runtime.timeout_seconds=60", *overrides)
         job = self.start(MPIRUN[:4] + ["-n", "1"] + first + [":", "-n", "1", "sleep", "60"])
@@ -181,7 +183,7 @@ class Signals(Run):
         return job.returncode, text
 
     def wait_until(self, signal_, listens):
-        """Until the process in the file pid is ready for a signal; its id."""
+        """Waits until the process in the file pid is ready for a signal; returns its id."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             time.sleep(0.02)
@@ -203,8 +205,8 @@ class Signals(Run):
             self.assertIn(f"{sent.name}: stopped before the start: no run has begun", text)
 
     def test_a_refused_rank_that_waits_to_say_so_can_be_ended(self):
-        def starts_mpi(pid, _):  # which talks to mpirun
-            # A file may be closed between.
+        def starts_mpi(pid, _):  # it then talks to mpirun
+            # A file may be closed meanwhile.
             listed = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True)
             return "socket:" in listed.stdout
         code, text = self.end_at_the_start(signal.SIGTERM, starts_mpi, "batch.global_batch_size=-1")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Disks that fail while checkpoints are saved: full, read-only, broken, slow, forgetful.
+"""Tests disks that fail while checkpoints are saved: full, read-only, broken, slow and forgetful disks.
 
     python3 tests/app/faults_test.py build/release/trident
 
-strace makes the system's calls fail; the full disk is a real one, a small tmpfs in a mount namespace.
-Whatever happens, the checkpoint before loads, the exit code tells, and no temporary file stays.
+strace makes system calls fail. The full disk is a real one, a small tmpfs in a mount namespace.
+After each fault the previous checkpoint loads, the exit code reports the failure, and no temporary
+file remains.
 """
 
 import json
@@ -52,7 +53,7 @@ class Faults(unittest.TestCase):
         return [PROGRAM, "train", "c.json", *[word for one in overrides for word in ("--set", one)]]
 
     def with_fault(self, call, fault, path):
-        """A launcher under which this call fails, of this file in disk/weights alone."""
+        """Returns a launcher under which this call fails, only for this file in disk/weights."""
         paths = [f"disk/weights/{path}", self.folder / "disk/weights" / path]
         return ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}",
                 *[word for one in paths for word in ("-P", str(one))],
@@ -62,7 +63,8 @@ class Faults(unittest.TestCase):
         return sorted(path.name for path in (self.folder / "disk/weights").glob("iteration-*"))
 
     def expect_clean(self, whole):
-        """These checkpoints are there and whole, and nothing that was on its way."""
+        """Expects that exactly these checkpoints are there and complete, without temporary
+        files."""
         self.assertEqual(self.checkpoints(), [f"iteration-{n}" for n in whole])
         left = [str(path) for path in (self.folder / "disk").rglob("*")
                 if ".trident-saving" in str(path) or ".tmp-" in path.name]
@@ -78,7 +80,8 @@ class Faults(unittest.TestCase):
         self.assertEqual([json.loads(line)["iteration"] for line in lines], list(range(1, 9)))
 
     def test_calls_that_fail(self):
-        """The run goes on, and tells of it; where it was the last save, so does the exit code."""
+        """The run continues and reports the failure. If the last save failed, so does the exit
+        code."""
         state = "trident/state-00001-of-00001.safetensors"
         for call, error, name in (("mkdir", "EROFS", ""), ("pwrite64", "EIO", state),
                                   ("fsync", "EIO", "model.safetensors"), ("fsync", "EDQUOT", state),
@@ -96,7 +99,8 @@ class Faults(unittest.TestCase):
                     self.expect_goes_on(whole[-1])
 
     def test_what_passes_by_is_no_damage(self):
-        """A checkpoint that can't be read just now is not passed over; a lost sector is."""
+        """A run doesn't skip a checkpoint for a temporary read error, but it does for a lost
+        sector."""
         self.assertEqual(self.run_it(self.train())[0], 0)
         longer = self.train("training.train_iters=8")
         for call, error, name in (("openat", "EMFILE", "trident/state-00001-of-00001.safetensors"),
@@ -115,7 +119,7 @@ class Faults(unittest.TestCase):
         self.assertTrue((self.folder / "disk/weights/set-aside-iteration-6").is_dir())
 
     def test_a_full_disk(self):
-        """A tmpfs that has room for one checkpoint; then for all."""
+        """The tmpfs has space for one checkpoint, later for all."""
         for overrides in ((), (ASYNCHRONOUS,)):
             self.fresh()
             one = " ".join(shlex.quote(word) for word in self.train(*overrides))
@@ -142,7 +146,7 @@ class Faults(unittest.TestCase):
             self.assertNotRegex(text, r"(?m)^disk/\S*(\.trident-saving|\.tmp-)")
 
     def test_a_folder_that_is_read_only(self):
-        """Is a wrong request: nothing is written, in the logs neither."""
+        """A read-only folder is a wrong request: no file is written, not even a log."""
         script = f"""
             mount -t tmpfs none disk && mount -o remount,ro none disk || exit 77
             {PROGRAM} train c.json; echo "code $?" """
@@ -153,7 +157,7 @@ class Faults(unittest.TestCase):
         self.assertFalse((self.folder / "run").exists())
 
     def test_a_disk_that_takes_30_seconds_for_a_write(self):
-        """Ranks wait for each other 2 s at most, and for a disk as long as it takes."""
+        """Ranks wait for each other at most 2 s, but for a disk as long as it takes."""
         path = ".trident-saving-iteration-4/model.safetensors"
         for overrides in ((), (ASYNCHRONOUS,)):
             self.fresh()
@@ -166,7 +170,7 @@ class Faults(unittest.TestCase):
             self.expect_clean([2, 4, 6])
 
     def test_a_rename_that_is_lost(self):
-        """As by a power cut: the run that goes on finds no folder of that name."""
+        """A power cut can lose a rename: the resumed run finds no folder of that name."""
         code, text = self.run_it(
             self.with_fault("rename", "retval=0", ".trident-saving-iteration-6") + self.train())
         self.assertEqual(code, 0, text)

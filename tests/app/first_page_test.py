@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Follows the first pages, docs/index.md, README.md and docs/start.md, as they are written.
+"""Runs the commands of the first pages, docs/index.md, README.md and docs/start.md, unchanged.
 
     python3 tests/app/first_page_test.py build/release/trident
 
-The blocks that a page marks are run by bash, or Python, one after the other in one folder, each ending
-at the first command that fails. Two things are done before, as a user does them: `scripts/train` and the
-distribution's package, which the pages name first, give a text, data/kjv.txt and text.txt; and
-`scripts/train` gives build/release/trident. What the pages train is made small by `--set`: `trident`
-is a script that adds these to `trident train`.
-Ends with `N passed`, or an error that says which block.
+bash or Python runs the blocks that a page marks, one after the other in one folder; each block ends at
+the first command that fails. The script first prepares the results of two steps that the pages name
+first: `scripts/train` and the distribution's package give the texts data/kjv.txt and text.txt, and
+`scripts/train` gives build/release/trident. `--set` options make the pages' trainings small: `trident`
+is a script that adds them to `trident train`.
+Prints `N passed` at the end, or an error that names the block.
 """
 
 import os
@@ -29,7 +29,7 @@ SHELLS = {"sh": ["bash", "-e", "-c"], "python": [sys.executable, "-c"]}
 
 
 def blocks(page):
-    """(file to write or "", language, text) of each block that the page marks."""
+    """Returns (file to write or "", language, text) for each block that the page marks."""
     text = (ROOT / page).read_text(encoding="utf-8")
     marked = re.findall(MARK + r"```(\w+)\n(.*?)^```$", text, re.M | re.S)
     assert len(marked) == len(re.findall(MARK, text)), f"{page}: no block follows a mark"
@@ -37,7 +37,7 @@ def blocks(page):
 
 
 def prepare(folder, program):
-    """What scripts/train leaves, as far as the pages need it."""
+    """Makes the files that scripts/train leaves, as far as the pages need them."""
     draw = random.Random(1)
     words = ["".join(draw.choices("etaoinshrdlu", k=draw.randrange(1, 9))) for _ in range(300)]
     text = "".join(draw.choice(words) + draw.choice("     \n") for _ in range(20_000))
@@ -72,7 +72,7 @@ def main():
                     continue
                 done = subprocess.run([*SHELLS[language], block], cwd=folder, env=environment,
                                       stdin=subprocess.DEVNULL, capture_output=True,
-                                      encoding="utf-8", errors="replace")  # a model of bytes writes any
+                                      encoding="utf-8", errors="replace")  # a byte model writes any bytes
                 assert done.returncode == 0, f"{page}:\n{block}\n{done.stdout}\n{done.stderr}"
                 ran += 1
     print(f"{ran} passed")

@@ -1,4 +1,4 @@
-// The program with its ranks on GPUs that are emulated: eight of them unless a test says otherwise.
+// The program with its ranks on emulated GPUs: eight unless a test sets another number.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +93,7 @@ TEST_F(GpuCliTest, TheHeaderNamesTheDevicesAndNcclNeedsOneForEachRank) {
   EXPECT_THAT(refused.err, HasSubstr("\"nccl\" needs a GPU for each rank, this machine has 2 for"));
 }
 
-// As srun --gpus-per-task=1 starts processes.
+// srun --gpus-per-task=1 starts processes in this way.
 TEST_F(GpuCliTest, ProcessesThatWereGivenAGpuEachTakeIt) {
   machine(1, std::size_t{8} << 30);
   for (const bool own : {true, false}) {

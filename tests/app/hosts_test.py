@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Two hosts, played by network namespaces that a veth pair joins, each with a host name of its own.
+"""Tests two hosts: network namespaces with host names of their own, joined by a veth pair.
 
     python3 tests/app/hosts_test.py build/release/trident [--full]
 
-3D training across both gives the bits of one process; nodes follow from who shares a host, whatever
-the placement; a cut link and a frozen rank end every process on both sides. `--full` adds the slow
-link. Where the machine refuses namespaces (they take root) nothing is shown and the exit code is 77,
-which CTest counts as skipped. Ends with `OK`, or an error that shows what mpirun and the program
-printed. Namespaces are named by this process's id and always removed; only processes that it started
-are ended, those inside its namespaces.
+3D training across both hosts gives the same bits as training in one process. Nodes are the hosts,
+whatever the placement of ranks. A cut link or a frozen rank ends every process on both sides. `--full`
+adds the slow link. If the machine refuses namespaces (they need root), no test runs and the exit code
+is 77, which CTest counts as skipped. Prints `OK` at the end, or an error with the output of mpirun and
+the program. The namespaces' names contain this process's id, and the script always removes them. It
+ends only processes that it started, those inside its namespaces.
 """
 
 import json
@@ -24,7 +24,7 @@ import unittest
 
 PROGRAM = ""
 HOSTS = [f"ta{os.getpid()}", f"tb{os.getpid()}"]
-TIMEOUT = 3  # runtime.timeout_seconds where something goes wrong
+TIMEOUT = 3  # runtime.timeout_seconds of the tests with failures
 TEXT = "In the beginning was the word, and the word was good. " * 60
 CONFIG = {
     "model": {"architecture": "gpt2", "num_layers": 4, "hidden_size": 32, "num_attention_heads": 4,
@@ -56,7 +56,7 @@ def make_hosts():
 
 
 def inside(host):
-    """Processes of this namespace."""
+    """Returns the processes of this namespace."""
     return [int(pid) for pid in ip("netns", "pids", host).split()]
 
 
@@ -71,7 +71,7 @@ def remove_hosts():
 
 
 def ranks_inside(host):
-    """Processes of the program there, by world rank."""
+    """Returns the program's processes in this namespace, by world rank."""
     found = {}
     for pid in inside(host):
         try:
@@ -92,14 +92,14 @@ class Hosts(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "text.txt").write_text(TEXT)
         (self.folder / "c.json").write_text(json.dumps(CONFIG))
-        # What mpirun starts its daemon on the other host with.
+        # mpirun starts its daemon on the other host with this script.
         (self.folder / "shell").write_text(
             '#!/bin/sh\nhost=$1\nshift\nexec ip netns exec "$host" unshare --uts sh -c '
             '"hostname $host; $*"\n')
         (self.folder / "shell").chmod(0o755)
 
     def start(self, ranks, arguments, options=()):
-        """mpirun on the first host with so many ranks on each."""
+        """Starts mpirun on the first host, with ranks[i] ranks on host i."""
         places = ",".join(f"{host}:{n}" for host, n in zip(HOSTS, ranks))
         command = ["ip", "netns", "exec", HOSTS[0], "unshare", "--uts", "sh", "-c",
                    'hostname "$0"; exec "$@"', HOSTS[0], "mpirun", "--oversubscribe", "--bind-to",
@@ -112,7 +112,7 @@ class Hosts(unittest.TestCase):
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
         self.output = self.folder / "output"
-        with self.output.open("w") as output:  # no pipe: Open MPI's daemon may live on with it
+        with self.output.open("w") as output:  # no pipe: Open MPI's daemon may keep it open
             return subprocess.Popen(command + [PROGRAM, *arguments], cwd=self.folder,
                                     env=environment, stdout=output, stderr=subprocess.STDOUT)
 
@@ -144,7 +144,7 @@ class Hosts(unittest.TestCase):
                 "parallel.tensor_model_parallel_size=1", "parallel.pipeline_model_parallel_size=1",
                 "zero_optimization.stage=0"]
         ends = []
-        for iterations in (1, 11):  # what is sent beside the sums is the same
+        for iterations in (1, 11):  # all other traffic is the same in both
             before = sent()
             code, text = self.train((2, 2), wide + [f"training.train_iters={iterations}",
                                                     f"logging.dir=run-{iterations}",
@@ -156,7 +156,7 @@ class Hosts(unittest.TestCase):
             crossings = (last - first) / 10 / gradients
             print(f"a sum of {gradients} bytes crossed {crossings:.3f} times")
             self.assertGreater(crossings, 0.95)
-            self.assertLess(crossings, 1.15)  # by messages between all it would be 2
+            self.assertLess(crossings, 1.15)  # messages between all ranks would give 2
 
     def test_nodes_are_the_hosts_whatever_the_placement(self):
         small = ["parallel.pipeline_model_parallel_size=1"]
@@ -173,7 +173,7 @@ class Hosts(unittest.TestCase):
         self.assertFalse((self.folder / "again").exists())
 
     def test_uneven_hosts_work(self):
-        # "auto" gives the hosts different numbers of threads by themselves.
+        # "auto" gives the hosts different numbers of threads.
         code, text = self.train((1, 3), ["parallel.pipeline_model_parallel_size=1",
                                          "runtime.threads_per_rank=auto"])
         self.assertEqual(code, 0, text)
@@ -191,7 +191,7 @@ class Hosts(unittest.TestCase):
         self.assertIn(f"{crowded}3 ranks of {cores} threads share {cores} cores of {HOSTS[1]}, ", text)
 
     def interrupt(self, how):
-        """Starts a long run, does `how` to it in its midst, and waits for its end on both hosts."""
+        """Starts a long run, calls `how` during it, and waits for its end on both hosts."""
         endless = ["training.train_iters=1000000", f"runtime.timeout_seconds={TIMEOUT}",
                    "training.eval_interval=0", "checkpoint.save=null"]
         job = self.start((2, 2), ["train", "c.json", "--set", "parallel.pipeline_model_parallel_size=1",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`trident launch`: starts that are killed, hosts that come and go, signals, and what it tells.
+"""Tests `trident launch`: killed starts, hosts that come and go, signals, and its report.
 
     python3 tests/app/launch_test.py build/release/trident
 """
@@ -55,7 +55,7 @@ class LaunchTest(unittest.TestCase):
     def end(self, process, code):
         out, err = process.communicate(timeout=240)
         self.assertEqual(process.returncode, code, err + out)
-        document = json.loads(out)  # one, which has the last start's report
+        document = json.loads(out)  # one document, with the last start's report
         if code == 0:
             self.assertGreater(document["run"]["iterations"], 0)
         return document, err
@@ -76,7 +76,7 @@ class LaunchTest(unittest.TestCase):
         self.until(lambda: (self.lines() or [{"iteration": 0}])[-1]["iteration"] >= iteration)
 
     def below(self, pid):
-        """The program's own ranks among what this process has started."""
+        """Returns the program's own ranks among this process's descendants."""
         found = []
         for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
             try:
@@ -115,7 +115,8 @@ class LaunchTest(unittest.TestCase):
         self.assertAlmostEqual(told["training"], seconds, places=6)
 
     def test_a_beginning_that_was_asked_for_is_asked_for_once(self):
-        """Not by each start: that would throw away what the one before has saved."""
+        """Only the first start goes back or starts over; a later one would discard the saves before
+        it."""
         whole = self.reference()
         self.end(self.start("--set", "training.train_iters=14"), 0)
         for options in (("checkpoint.load=7",),
@@ -142,7 +143,7 @@ class LaunchTest(unittest.TestCase):
             self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
     def test_a_signal_that_comes_before_there_are_ranks_stops_it_too(self):
-        """mpirun drops what it can't pass on yet."""
+        """mpirun drops a signal that it can't pass on yet."""
         for options in ((), ("--with", "mpirun --bind-to none")):
             for delay in (0.02, 0.1, 0.2, 0.3):
                 process = self.start("--set", "training.train_iters=1000000", *options)
@@ -152,7 +153,8 @@ class LaunchTest(unittest.TestCase):
                 self.assertIn(process.returncode, (130, 3, -signal.SIGTERM), err + out)
 
     def test_what_a_starter_leaves_behind_is_ended(self):
-        """Before the next start, which the run's folders would be held against."""
+        """launch ends left-over processes before the next start, because they hold the run's
+        folders."""
         wrapper = self.folder / "wrapper"
         wrapper.write_text('#!/bin/bash\nshift 2\n"$@" &\nwait\n')
         wrapper.chmod(0o755)
@@ -161,10 +163,10 @@ class LaunchTest(unittest.TestCase):
         children = f"/proc/{process.pid}/task/{process.pid}/children"
         os.kill(int(pathlib.Path(children).read_text().split()[0]), signal.SIGKILL)
         told, err = self.end(process, 0)
-        self.assertIn("1 process(es) of it were left, and have been ended", err)
+        self.assertIn("ended 1 process(es) that this start had left", err)
         self.assertEqual(told["starts"], 2)
-        self.assertEqual(told["lost_iterations"], 0)  # it was asked to save
-        # Stopped, a wrapper that doesn't pass signals on: the run saves all the same.
+        self.assertEqual(told["lost_iterations"], 0)  # launch asked it to save
+        # The wrapper doesn't pass signals on; when launch is stopped, the run saves all the same.
         process = self.start("--with", str(wrapper), "--set", "training.train_iters=1000000")
         self.trained(ITERATIONS + 10)
         process.send_signal(signal.SIGTERM)
@@ -173,7 +175,7 @@ class LaunchTest(unittest.TestCase):
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
     def test_a_starter_that_hangs_without_ranks_is_ended(self):
-        """As mpirun does where a rank dies while it connects."""
+        """mpirun hangs in this way if a rank dies while it connects."""
         wrapper = self.folder / "wrapper"
         wrapper.write_text("""#!/bin/bash
 shift 2
@@ -186,7 +188,7 @@ sleep 1000
 """)
         wrapper.chmod(0o755)
         told, err = self.end(self.start("--with", str(wrapper)), 0)
-        self.assertIn("has had no ranks here for 20 s and doesn't end: it is ended", err)
+        self.assertIn("has had no ranks here for 20 s and doesn't end: killing it", err)
         self.assertEqual(told["starts"], 2)
 
     def test_a_second_generation_is_asked_to_save_as_well(self):
@@ -202,12 +204,13 @@ exit 1
         process = self.start("--with", str(wrapper), "--max-restarts", "0",
                              "--set", "training.train_iters=1000000")
         told, err = self.end(process, 3)
-        self.assertLess(time.monotonic() - begin, 55)  # nothing had to be killed
+        self.assertLess(time.monotonic() - begin, 55)  # no process had to be killed
         last = self.lines()[-1]["iteration"]
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir(), err)
 
     def test_a_start_that_nothing_comes_of_is_tried_again(self):
-        """The first one's failure is told; later hosts, disks and programs may come back."""
+        """launch reports the first start's failure and tries again: hosts, disks and programs may
+        come back."""
         hosts = self.folder / "hosts"
         hosts.write_text("localhost slots=2\n")
         process = self.start("--hostfile", "hosts", "--min-ranks", "1")
@@ -239,7 +242,8 @@ exit 1
             self.assertEqual(process.returncode, 2)
 
     def test_what_another_run_writes_is_not_its_own(self):
-        """A start is refused, say for a folder that another holds, which writes on."""
+        """The start is refused, for example because another run holds the folder and continues to
+        write there."""
         starter = self.folder / "refused"
         starter.write_text("""#!/bin/sh
             mkdir -p run
@@ -294,7 +298,8 @@ exit 1
         lines = self.lines()
         self.assertEqual([line["iteration"] for line in lines], list(range(1, ITERATIONS + 1)))
         self.assertEqual(lines[-1]["consumed_tokens"], ITERATIONS * 8 * 64)
-        # Other sums: their last digits grow to 1% in 300 iterations, as in runs that nobody stopped.
+        # Sums in another order: the errors in their last digits grow to 1% in 300 iterations, as in
+        # uninterrupted runs.
         for line, other in list(zip(lines, whole))[:60]:
             self.assertAlmostEqual(line["loss"], other, delta=1e-5 * other)
 

@@ -1,5 +1,5 @@
-// Model files from elsewhere, as the program meets them: exit codes, what reaches the terminal, and
-// what is left on the disk.
+// The program reads model files from other programs: exit codes, terminal output, and the remaining
+// files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -88,7 +88,7 @@ TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndI
   EXPECT_THAT(again.err, HasSubstr("imported: holds a model already"));
   EXPECT_EQ(run({"import", "exported", "imported", "--overwrite"}).code, 0);
 
-  // A run's directory stands for its weights.
+  // `generate` takes a run's directory in place of its weights.
   const Outcome run_itself = run({"generate", "run2", "--prompt", "In", "--tokens", "4"});
   EXPECT_EQ(run_itself.code, 0) << run_itself.err;
   expect_refused(train_arguments({"checkpoint.load=run", "logging.dir=out"}),
@@ -102,9 +102,8 @@ TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndGoAlong) {
   change("weights/config.json",
          {{"unk_token_id", 0}, {"my_trainer", {{"lr", 1}}}, {"n_\x1b[2J", 1}});
   const std::string named =
-      "weights/config.json: transformers doesn't know my_trainer, n_\\x1b[2J, unk_token_id: passed "
-      "over, and "
-      "kept where the weights are saved";
+      "weights/config.json: transformers doesn't know my_trainer, n_\\x1b[2J, unk_token_id: "
+      "ignored, and kept where the weights are saved";
   const Outcome trained = run(
       train_arguments({"checkpoint.load=weights", "checkpoint.save=weights2", "logging.dir=run2"}));
   ASSERT_EQ(trained.code, 0) << trained.err;

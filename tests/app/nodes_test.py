@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checkpoints on nodes that each have a folder of their own, as hosts have: runs that are killed at
-random moments, with a node's folder lost now and then, go on from the other nodes' copies.
+"""Tests checkpoints on nodes that each have a folder of their own, as hosts have. Runs are killed at
+random moments, sometimes a node's folder is lost, and the runs resume from the other nodes' copies.
 
     python3 tests/app/nodes_test.py build/release/trident [--kills 6] [--seed 1]
 
-Ranks 0 and 1 play one host, ranks 2 and 3 another: checkpoint.local.dir differs, so what a rank lacks
-has to be sent to it.
+Ranks 0 and 1 simulate one host, ranks 2 and 3 another. Their checkpoint.local.dir differs, so other
+ranks must send a rank the files that it lacks.
 """
 
 import argparse
@@ -75,7 +75,7 @@ class Nodes(unittest.TestCase):
                 for line in path.read_text().split("\n")[:-1]]
 
     def went_on_at(self, folder):
-        found = re.search(r"going on from (\S+): iteration (\d+)", self.printed(folder))
+        found = re.search(r"resuming from (\S+): iteration (\d+)", self.printed(folder))
         return (found[1], int(found[2])) if found else ("", 0)
 
     @staticmethod
@@ -86,7 +86,7 @@ class Nodes(unittest.TestCase):
     def lives(pid):
         try:
             return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except (FileNotFoundError, ProcessLookupError):  # its parent has taken its end meanwhile
+        except (FileNotFoundError, ProcessLookupError):  # its parent has reaped it meanwhile
             return False
 
     def kill_a_rank(self, process, rank):
@@ -139,7 +139,7 @@ class Nodes(unittest.TestCase):
 
     @staticmethod
     def has_all(host):
-        """Whether a host has a whole checkpoint, its own part and the other node's."""
+        """Returns whether a host has a complete checkpoint: its own part and the other node's."""
         return any(host.glob("*/node-*/iteration-*"))
 
     def test_killed_at_random(self):
@@ -155,7 +155,8 @@ class Nodes(unittest.TestCase):
                 break
             self.kill_a_rank(process, random.randrange(4))
             lost = random.randrange(2)
-            # One node at a time: after two losses without a save between them a run refuses.
+            # Only one node is lost at a time: after two losses without a save between them, a run
+            # refuses to start.
             if random.random() < 0.5 and self.has_all(folder / f"host-{1 - lost}"):
                 shutil.rmtree(folder / f"host-{lost}", ignore_errors=True)
         self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))

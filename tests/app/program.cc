@@ -32,13 +32,13 @@ namespace {
     ::close(ends[0]);
     ::dup2(ends[1], stream);
   }
-  // As a shell leaves them, whatever started the tests.
+  // A shell starts programs with these handlers; the tests' own starter may have changed them.
   for (const int s : {SIGINT, SIGHUP, SIGPIPE}) std::signal(s, SIG_DFL);
   if (::chdir(options.directory.c_str()) != 0) ::_exit(126);
   if (options.max_file_bytes > 0) {
     static_cast<void>(new FullDisk(static_cast<rlim_t>(options.max_file_bytes)));  // survives exec
   }
-  // LeakSanitizer doesn't work under strace, and finds what MPI's library never gives back.
+  // LeakSanitizer doesn't work under strace, and it reports memory that MPI's library never frees.
   if (!options.launcher.empty() || std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {
     ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
   }
@@ -57,7 +57,7 @@ Outcome run_program(const std::vector<std::string>& arguments, const ProgramOpti
   if (child == 0) become_program(arguments, options, out, err);
 
   int status = 0;
-  // Tests that only scripts/test --full runs search whole presets beside each other.
+  // The tests that only scripts/test --full runs search several complete presets at the same time.
   const bool full = std::getenv("TRIDENT_TEST_FULL") != nullptr;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(full ? 3000 : 300);
   bool signalled = !options.until;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Drives the program through the Python package, as a notebook would.
+"""Runs the program through the Python package, as a notebook does.
 
     python3 tests/app/python_test.py [build/release/trident]
 
-Without a program: the installed package and the program in it.
-Ends with `N passed`, or an error that says where.
+Without an argument it tests the installed package with the program in it.
+Prints `N passed` at the end, or an error with its place.
 """
 
 import contextlib
@@ -103,7 +103,7 @@ def main():
         else:
             refused(told.dataframe, 2, "needs pandas")
 
-        # Without TRIDENT_PROGRAM the package's own, else that of PATH.
+        # Without TRIDENT_PROGRAM the package uses its own program, or else the one in PATH.
         named, path = os.environ.pop("TRIDENT_PROGRAM", None), os.environ["PATH"]
         if named:
             refused(trident.program, 2, "none is in PATH") if not shutil.which("trident") else None
@@ -113,12 +113,12 @@ def main():
             assert trident.plan("c.json")["world_size"] == 1
             os.environ["TRIDENT_PROGRAM"], os.environ["PATH"] = named, path
 
-        # An interrupt that Python alone has: the run stops, and the caller knows.
+        # Only Python gets the interrupt: the run stops, and the caller gets the exception.
         def interrupt():
             while not os.path.exists("runs/long/metrics.jsonl") or not trident.metrics("runs/long"):
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
         threading.Thread(target=interrupt).start()
         try:
             trident.run(CONFIG, set={"logging.dir": pathlib.Path("runs/long"), "training.train_iters": 10**6})
@@ -131,7 +131,7 @@ def main():
         drawn = trident.run(unnamed, set={"logging.tensorboard": False}).directory
         assert drawn.parent.name == "runs" and drawn.name.startswith("run-"), drawn
 
-        # A line that is being written isn't one yet.
+        # An unfinished line doesn't count yet.
         with open("runs/mine/metrics.jsonl", "a") as file:
             file.write('{"iteration": 6, "lo')
         assert len(trident.metrics("runs/mine")) == 5

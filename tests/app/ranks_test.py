@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""What the processes of one job have in common, under mpirun.
+"""Tests the agreement between the processes of one job under mpirun.
 
     python3 tests/app/ranks_test.py build/release/trident
 
-Ranks that would compute something else than the others are refused before anything is written:
-exit code 2, the key, both values. Programs that compute start themselves again, so that their
-threads may sleep where cores are wanted. Ends with `OK`, or an error that shows what mpirun and the
-program printed.
+A job whose ranks would compute different things is refused before it writes any file: exit code 2, the
+key, both values. Programs that compute start themselves again, so that their threads may sleep where
+cores are scarce. Prints `OK` at the end, or an error with the output of mpirun and the program.
 """
 
 import json
@@ -43,7 +42,7 @@ class Job(unittest.TestCase):
         (self.folder / "c.json").write_text(json.dumps(CONFIG))
 
     def train(self, *ranks, environment=None):
-        """One process for each list of overrides; the outcome and all that was printed."""
+        """Starts one process for each list of overrides; returns the exit code and all output."""
         command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
         for i, overrides in enumerate(ranks):
             command += ([":"] if i > 0 else []) + ["-n", "1"]
@@ -68,7 +67,8 @@ class Agreement(Job):
         self.assertEqual(sorted(self.folder.rglob("*")), before, "something was written")
 
     def test_a_differing_key_is_refused_with_its_name_and_both_values(self):
-        # Each rank has its own value; several keys in one job, since each is a line of its own.
+        # Each rank has its own value. One job tests several keys, since each key gives a line of
+        # its own.
         keys = {"data.seed": (1, 2), "training.seed": (3, 4), "runtime.threads_per_rank": (1, 2),
                 "optimizer.params.lr": (0.5, 0.25), "zero_optimization.stage": (0, 1),
                 "logging.trace": ("true", "false"), "training.eval_interval": (5, 6),
@@ -79,7 +79,7 @@ class Agreement(Job):
             f"{values[1]}; give all ranks the same" for key, values in keys.items()))
 
     def test_a_layout_is_chosen_for_all_ranks_by_the_first(self):
-        # Only rank 0 measures; the others have no say.
+        # Only rank 0 measures, and it chooses for the other ranks.
         auto = ["parallel=auto", "batch={}", "batch.global_batch_size=4"]
         code, text = self.train(auto, auto)
         self.assertEqual(code, 0, text)
@@ -94,12 +94,12 @@ class Agreement(Job):
         self.expect_refused(["parallel=auto"], [],
                             'config: /parallel: rank 0 on [^ ]+ has "auto", rank 1 on [^ ]+ has '
                             "sizes; give all ranks the same")
-        # What is wrong is found by the one that chooses, and told once.
+        # The rank that chooses finds the error, which is reported once.
         auto = ["parallel=auto", "batch={}", "batch.micro_batch_size=1"]
         self.expect_refused(auto, auto, "config: /batch/global_batch_size: has to be given")
 
     def tokenized(self, *more):
-        """Overrides for a text by a tokenizer.json."""
+        """Returns overrides for a text that a tokenizer.json tokenizes."""
         tokenizer = pathlib.Path(__file__).parent.parent / "golden/tokenizers/byte_level.json"
         return ["data.tokenizer.type=file", f"data.tokenizer.path={tokenizer}",
                 "model.vocab_size=600", *more]
@@ -109,7 +109,7 @@ class Agreement(Job):
         self.assertEqual(code, 0, text)
         self.assertEqual(text.count(" tokens of 1 document, "), 1, text)
         self.assertEqual(len(list(self.folder.glob(".trident-cache/*.bin"))), 1)
-        # Each with a cache of its own, as on hosts that share no disk.
+        # Each rank has its own cache, as on hosts that share no disk.
         for rank in (0, 1):
             (self.folder / f"host{rank}").mkdir()
         code, text = self.train(*(
@@ -169,7 +169,7 @@ class Agreement(Job):
         code, text = self.train([path + "text.txt", "checkpoint.save=weights"],
                                 [path + "copy.txt", "checkpoint.save=elsewhere", "logging.dir=mine"])
         self.assertEqual(code, 0, text)
-        # The weights as a model to load: others of the same shape are refused.
+        # The weights are loaded as a model: other weights of the same shape are refused.
         for weights in ("same", "changed"):
             (self.folder / weights).mkdir()
             for file in (self.folder / "weights").iterdir():
@@ -184,7 +184,7 @@ class Agreement(Job):
         self.assertEqual(code, 0, text)
 
     def test_instructions_and_libraries_settings_are_compared(self):
-        """Rank 1 runs under an environment of its own."""
+        """Rank 1 has environment variables of its own."""
         self.expect_refused(
             [], ["ENVIRONMENT:ONEDNN_DEFAULT_FPMATH_MODE=BF16", "ENVIRONMENT:ONEDNN_MAX_CPU_ISA=SSE41",
                  "ENVIRONMENT:OMP_THREAD_LIMIT=1"],
@@ -198,7 +198,7 @@ class Agreement(Job):
 
 
 class Waiting(Job):
-    """libgomp prints what it goes by each time that it is loaded."""
+    """libgomp prints its settings each time that it is loaded."""
     LOADED = "OPENMP DISPLAY ENVIRONMENT BEGIN"
 
     def test_a_program_starts_itself_again_with_what_lets_its_threads_give_way(self):

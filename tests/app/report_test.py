@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Looks at report.html and the schedule pictures in a real browser (headless Chromium).
+"""Tests report.html and the schedule pictures in a real browser (headless Chromium).
 
     python3 tests/app/report_test.py build/release/trident [--full] [--keep FOLDER]
 
-Runs write their folders, some with losses that aren't finite, with spikes, of one iteration, resumed
-in another layout, and three and five beside each other; `trident report` draws them. On windows of
-390, 1,280 and 1,920 pixels, light and dark (--full: each run on each), a script added to a copy of the
-page tells where everything lies: nothing may be cropped, no text may be too faint or too small to
-read, and a screenshot shows whether there is a drawing in each figure: enough pixels that are neither
-paper nor ink of text, in more than one colour. The page may not load anything. What a hand does is
-tried: zooming, smoothing, the axes, hiding. Then the same for the SVG of `schedule`. Ends with `N passed`, or an error that names the figure. --keep
-leaves the pages and their screenshots.
+Runs write their folders: some with losses that aren't finite, with spikes, of one iteration, or
+resumed in another layout. `trident report` draws single runs, and three and five runs on one page. The
+windows are 390, 1,280 and 1,920 pixels wide, light and dark (--full: each run in each window). A script
+that the test adds to a copy of the page reports the position of every element. No element may be
+cropped, and no text may be too faint or too small to read. A screenshot must show a drawing in each
+figure: enough pixels, in more than one colour, that are neither background nor text. The page may not
+load any file. The script also tries zooming, smoothing, the axes and hiding. The SVG of `schedule`
+gets the same checks. Prints `N passed` at the end, or an error that names the figure. --keep keeps the
+pages and their screenshots.
 """
 
 import json
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import zlib
 
-# How many colours each figure has at least.
+# The least number of colours in each figure.
 FIGURES = {"loss": 1, "gradient-norm": 1, "learning-rate": 1, "speed": 1, "mfu": 1, "parts": 3, "bubble": 2,
            "bubble-by-rank": 1, "traffic": 1, "memory": 4, "timeline-0-0": 3, "timeline-0-1": 3}
 WINDOWS = [(390, "dark"), (1280, "light"), (1920, "dark"), (390, "light"), (1280, "dark"), (1920, "light")]
@@ -74,13 +75,13 @@ parent.postMessage(JSON.stringify({
   boxes: [...document.querySelectorAll("SELECTOR")].map(f => { const b = f.getBoundingClientRect(); return [f.id, b.left, b.top, b.width, b.height]; })}), "*");
 </script>
 """
-# Windows of headless Chromium are at least 500 pixels wide, frames as wide as they are told. Each tells
-# by its number.
+# Windows of headless Chromium are at least 500 pixels wide; frames may have any width. Each frame
+# reports under its number.
 FRAMES = """<!DOCTYPE html><body><script>addEventListener("message", event => {
 const number = [...document.querySelectorAll("iframe")].findIndex(one => one.contentWindow === event.source);
 document.body.appendChild(Object.assign(document.createElement("pre"), {id: "told" + number, textContent: event.data})); });</script>"""
 FRAME = """<iframe src="%s" style="border:0;width:%dpx;height:%dpx"></iframe>"""
-# What a hand does with the page.
+# The actions of a user on the page.
 TRY = r"""<script>
 SVGElement.prototype.setPointerCapture = () => {};
 const loss = () => document.querySelector("#loss svg"), path = () => loss().querySelector("path.series").getAttribute("d");
@@ -123,7 +124,7 @@ tried.again = boxes() === all;
 """
 
 
-# One of several runs is hidden and shown again.
+# A user hides one of several runs and shows it again.
 TRY_SEVERAL = r"""<script>
 const seen = () => [...document.querySelectorAll("figure")].filter(f => f.getBoundingClientRect().height > 0).map(f => f.id);
 const count = (id, what) => document.querySelectorAll(`#${id} ${what}`).length;
@@ -139,7 +140,7 @@ for (const one of document.querySelectorAll("#shown button")) one.click();
 
 
 def chromium(*arguments):
-    """Its output; the profile is its own and goes with it."""
+    """Returns Chromium's output. The profile is temporary."""
     with tempfile.TemporaryDirectory() as profile:
         run = subprocess.run(
             ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
@@ -149,7 +150,7 @@ def chromium(*arguments):
 
 
 def pixels(path):
-    """Rows of (r, g, b) of an 8-bit PNG without interlace, as Chromium writes them."""
+    """Returns the rows of (r, g, b) of an 8-bit PNG without interlace, as Chromium writes them."""
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     at, packed = 8, b""
@@ -187,7 +188,7 @@ def pixels(path):
 
 
 def drawn_colours(image, box):
-    """Colours, coarsely, of at least 30 pixels in `box` that are no shade of grey."""
+    """Returns the colours, rounded, with at least 30 pixels in `box` that are not grey."""
     rows, step = image
     _, left, top, width, height = box
     count = {}
@@ -201,8 +202,9 @@ def drawn_colours(image, box):
 
 
 class Look:
-    """An HTML page in a window: `wanted` are the ids of what `selector` finds, each with the colours
-    that it shows at least; `more` is added to the page; `picture`: colours are looked for."""
+    """A check of an HTML page in a window. `wanted`: the ids of the elements that `selector` finds,
+    each with its least number of colours; `more`: text added to the page; `picture`: whether
+    colours are checked."""
 
     def __init__(self, name, html, selector, wanted, size, scheme="light", more="", picture=True):
         self.name, self.html, self.selector, self.wanted, self.more = name, html, selector, wanted, more
@@ -233,7 +235,8 @@ class Look:
 
 
 def look_at(folder, looks):
-    """What each of them tells, checked; one start of Chromium for each scheme, and for each picture."""
+    """Checks the report of each page. Chromium starts once for each colour scheme, and once for
+    each picture."""
     told = {}
     for scheme in ("light", "dark"):
         own = [one for one in looks if one.scheme == scheme]
@@ -241,7 +244,7 @@ def look_at(folder, looks):
             continue
         frames = FRAMES
         for one in own:
-            outside = re.sub(r"<script type=.*?</script>", "", one.html, flags=re.S)  # the data
+            outside = re.sub(r"<script type=.*?</script>", "", one.html, flags=re.S)  # without the data
             assert not re.search(r"(src|href)\s*=|@import|url\((?!#)", outside.replace("url(#clip-${id})", "")), f"{one.name} loads something"
             (folder / f"{one.name}.html").write_text(one.html + one.more + MEASURE.replace("SELECTOR", one.selector))
             frames += FRAME % (f"{one.name}.html", one.width, one.height)
@@ -275,7 +278,7 @@ def config(dir, iterations, pipeline):
 
 
 def another(folder, name, iterations, change):
-    """A folder as of a run of so many iterations, made of run's, its lines changed by `change`."""
+    """Makes the folder of a run of this many iterations from run's; `change` edits its lines."""
     made = folder / name
     made.mkdir(parents=True)
     for file in ("config.json", "run.json", "timeline.json"):
@@ -308,8 +311,8 @@ def of_spikes(k, line):
 
 
 def of_restarts(folder):
-    """Started again after 20 iterations in another layout, at the second try, and after 40; what had
-    begun after 30 was trained anew."""
+    """A run that resumed twice: after iteration 20 in another layout, at its second attempt, and
+    after 40. The iterations after 30 were trained again."""
     another(folder, "restarts", 60, lambda k, line: None)
     about = json.loads((folder / "restarts/run.json").read_text())
     first = {**about["starts"][0], "layout": "data 2 × <b>tensor</b> 1"}
@@ -342,7 +345,8 @@ def make_runs(folder, trident):
 
 
 def pages_of(full):
-    """(page, its figures, in how many of WINDOWS it is looked at), and what a hand tries in it."""
+    """Returns (page, its figures, its windows) for all pages; a page is checked in the first few of
+    WINDOWS."""
     single = {k: v for k, v in FIGURES.items() if k not in ("bubble", "bubble-by-rank", "traffic")}
     single |= {"timeline-0-0": 2, "timeline-0-1": 2, "parts": 1}
     again = single | {"traffic": 1, "parts": 2, "timeline-0-2": 3, "timeline-0-3": 3}
@@ -364,12 +368,12 @@ def check_tried(tried):
     assert tried["tip"].startswith("iteration ") and "training: " in tried["tip"], tried
     assert all(tried[key] for key in ("smoothed", "logarithmic", "back", "zoomed", "whole", "fewer", "again", "iterations")), tried
     assert "1" not in tried["numbers"] and "20" in tried["numbers"], tried
-    # Along tokens and time.
+    # The axes are tokens and time.
     assert tried["tokens"] == "thousand tokens" and "since the start" in tried["seconds"], tried
     assert " tokens" in tried["at_tokens"] and "at iteration " in tried["at_tokens"], tried
-    # The parts of the step follow the zoom of curves.
+    # The parts of the step follow the zoom of the curves.
     assert tried["parts_before"] != tried["parts_zoomed"] == tried["speed_zoomed"], tried
-    # A curve is hidden by a button, which keeps the focus.
+    # A button hides a curve and keeps the focus.
     assert (tried["curves"], tried["hidden"], tried["shown"]) == (2, 1, 2) and tried["pressed"] == "false" and tried["focus"], tried
 
 
@@ -381,8 +385,8 @@ def check_hidden(tried):
 
 
 def check_told(page, width, told):
-    # A long first iteration is cut out of its figure, the later ones of a ramp aren't; spikes of speed
-    # don't rule its axis.
+    # A figure cuts off a long first iteration, but not the later ones of a ramp. Spikes of speed
+    # don't determine its axis.
     cut = {"nan/report": {"parts": ["cut above 10 ms: up to 200 ms (iteration 1)"]},
            "spikes/report": {"parts": [], "speed": ["cut above 1370 tokens/s: 3 spikes, up to 1000000 tokens/s (near iteration 78)"]}}
     for figure, words in cut.get(page, {}).items():
@@ -397,7 +401,7 @@ def check_told(page, width, told):
     assert numbered == moved.get(page, []), f"{page}: {numbered}"
     curves = {"loss", "gradient-norm", "learning-rate", "speed", "mfu", "parts"}
     assert set(told["moved"]) - {"bubble"} == (curves if page in moved else set()), f"{page}: {told['moved']}"
-    # However many runs there are, a phone shows the facts of all.
+    # A phone shows the facts of all runs, however many there are.
     if width == 390:
         assert all(by <= 0 for _, by in told["beyond"]), f"{page}: {told['beyond']}"
 
@@ -408,7 +412,7 @@ def check_words(folder):
     cpu = "AMD" if "AMD" in pathlib.Path("/proc/cpuinfo").read_text() else "Intel"
     for fact in ("perplexity", "best validation", "trident train c.json", cpu, "And "):  # the sample
         assert fact in html, f"report.html doesn't say {fact}"
-    # A run that goes on tells of the iterations before, too.
+    # A resumed run also shows the iterations before.
     data = re.search(r'id="runs">(.*?)</script>', (folder / "again/report.html").read_text(), re.S)[1]
     assert json.loads(data)[0]["curves"]["iteration"] == [1, 2, 3, 4, 5, 6], data[:500]
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What saving takes in memory: at most the staging limit and the largest tensor above the run's own
-peak, on each rank; measured, and as a limit that the kernel enforces on a control group.
+"""Tests the memory that saving takes on each rank: at most the staging limit and the largest tensor
+above the run's own peak. It is measured, and the kernel enforces it as a limit on a control group.
 
     python3 tests/app/save_memory_test.py build/release/trident
 
-Ends with 77 where no memory control group can be made, after what can be measured without.
+If no memory control group can be made, it only measures and exits with 77.
 """
 
 import json
@@ -19,7 +19,7 @@ import unittest
 
 RANKS, HIDDEN, STAGING = 2, 512, 16 << 20
 LARGEST = 4 * HIDDEN * HIDDEN * 4  # an MLP's weight in fp32
-# Threads that save, their stacks and contexts, lists of what goes where; per rank.
+# Threads that save, with their stacks and contexts, and the lists of slices; per rank.
 SLACK = 6 << 20
 CONFIG = {
     "model": {"architecture": "gpt2", "num_layers": 6, "hidden_size": HIDDEN,
@@ -36,7 +36,7 @@ CONFIG = {
 
 
 class Group:
-    """A memory control group, of version 2 or 1; limits what is started in it."""
+    """A memory control group, of version 2 or 1, which limits the processes started in it."""
 
     def __init__(self, limit):
         name = f"trident-test-{os.getpid()}"
@@ -77,7 +77,7 @@ class SaveMemory(unittest.TestCase):
         (self.folder / "c.json").write_text(json.dumps(CONFIG))
 
     def run_with(self, settings, group=None):
-        """Exit code, peak resident bytes, what it said."""
+        """Returns the exit code, the peak of resident bytes and the messages."""
         for name in ("weights", "run", "nodes"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         words = [w for key, value in settings.items() for w in ("--set", f"{key}={value}")]
@@ -113,7 +113,7 @@ class SaveMemory(unittest.TestCase):
                 self.assertEqual((code, "FAILED" in said), (0, False), said)
         if not self.limits:
             return
-        # The limit is one: half of what a run needs ends it.
+        # The limit works: half of the memory that a run needs ends it.
         group = Group(own // 2)
         self.addCleanup(group.remove)
         code, _, _ = self.run_with({}, group)

@@ -126,7 +126,7 @@ TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
 }
 
 TEST_F(ScheduleCliTest, CompareDrawsKindsUnderEachOtherWithOneTable) {
-  // Sizes go to the kinds that have a choice of them.
+  // --chunks applies only to the schedules that have a choice of chunks.
   const Outcome three = run({"compare", "1f1b,interleaved_1f1b", "--stages", "3", "--microbatches",
                              "6", "--chunks", "3"});
   EXPECT_EQ(three.code, 0) << three.err;
@@ -159,7 +159,7 @@ TEST_F(ScheduleCliTest, TheLowerBoundStandsBesideWhatWasFound) {
                                         "--max-in-flight", "4:4:4:4",
                                         "--objective",     "makespan"};
   const json r = report(wanted);
-  // (p-1)(F+B-W) of idle time (Qi et al. 2023) is also the least.
+  // The idle time (p-1)(F+B-W) (Qi et al. 2023) is also the least possible.
   EXPECT_DOUBLE_EQ(r["lower_bound"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
   EXPECT_DOUBLE_EQ(r["simulated"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
   EXPECT_EQ(r["lower_bound"]["bubble_ratio"], r["simulated"]["bubble_ratio"]);

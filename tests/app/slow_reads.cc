@@ -1,6 +1,6 @@
-// Loaded before a program (LD_PRELOAD), makes one file come from a slow disk, for whoever reads it
-// first: a read of at most 100 bytes, such as a sample's tokens, takes SLOW_SECONDS where the path
-// ends in SLOW_FILE. strace would slow the reads of every thread.
+// A library for LD_PRELOAD that simulates a slow disk for one file. A read of at most 100 bytes,
+// such as a sample's tokens, takes SLOW_SECONDS if the path ends in SLOW_FILE, whichever thread
+// reads first. strace would slow the reads of every thread.
 #include <dlfcn.h>
 #include <unistd.h>
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""`trident launch` and `srun trident train` as jobs of a Slurm that this script starts for itself:
-slurmctld, slurmd and munged of the distribution, on this machine, with a folder and ports of their own.
+"""Tests `trident launch` and `srun trident train` as Slurm jobs. The script starts the distribution's
+slurmctld, slurmd and munged on this machine, with a folder and ports of their own.
 
     sudo python3 tests/app/slurm_test.py build/release/trident
 
-Ends with 77 where they are not installed (slurmctld slurmd slurm-client munge) or this is not root.
+Exits with 77 if they are not installed (slurmctld slurmd slurm-client munge) or the user is not root.
 """
 
 import json
@@ -44,7 +44,7 @@ def free_ports(count):
 
 
 class Cluster:
-    """One node of this machine's cores."""
+    """A cluster of one node with this machine's cores."""
 
     def __init__(self, folder):
         self.folder, self.daemons = folder, []
@@ -176,7 +176,7 @@ class Slurm(unittest.TestCase):
             raise AssertionError(f"{self.printed(folder)}\n{error}") from None
 
     def ranks(self, folder):
-        """Processes that train in this folder."""
+        """Returns the processes that train in this folder."""
         found = []
         for proc in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -189,8 +189,8 @@ class Slurm(unittest.TestCase):
         return found
 
     def requeue(self, job):
-        """As after preemption or a lost node; in seconds, rather than after Slurm's two minutes. Within the
-        second of its end slurmd refuses a job by its credential, "revoked"."""
+        """Ends a job as preemption or a lost node does, in seconds instead of Slurm's two minutes.
+        In the second of its end, slurmd refuses a job by its credential, "revoked"."""
         done = self.cluster.run("scontrol", "requeue", job)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.cluster.wait(lambda: self.state(job) == "PENDING")
@@ -212,14 +212,14 @@ class Slurm(unittest.TestCase):
         said = self.printed(folder)
         self.assertIn("start 1: 2 ranks", said)
         self.assertIn("start 2: 2 ranks", said)
-        self.assertRegex(said, r"going on from weights/iteration-\d+")
+        self.assertRegex(said, r"resuming from weights/iteration-\d+")
         self.assertIn("goodput", said)
         self.expect_whole(folder)
 
     def test_a_requeued_job_goes_on(self):
-        """Without launch: Slurm warns by SIGUSR1, then starts the job again."""
+        """Without launch: Slurm sends SIGUSR1 as a warning, then starts the job again."""
         folder = self.folder("requeue")
-        # A script that a step's end doesn't end: Slurm then requeues what has been warned.
+        # The script continues after its step has ended: Slurm then requeues the warned job.
         job = self.submit(folder, f"srun {self.program} train c.json; sleep 20")
         self.reached(folder, 60)
         self.cluster.run("scancel", "--signal=USR1", job)
@@ -227,7 +227,7 @@ class Slurm(unittest.TestCase):
         self.cluster.wait(lambda: not self.ranks(folder))
         self.requeue(job)
         self.ended(job)
-        self.assertIn("going on from weights/iteration-", self.printed(folder))
+        self.assertIn("resuming from weights/iteration-", self.printed(folder))
         self.expect_whole(folder)
 
     def test_requeued_in_the_midst_of_it(self):
@@ -237,11 +237,11 @@ class Slurm(unittest.TestCase):
         self.requeue(job)
         self.cluster.wait(lambda: self.printed(folder).count("start 1: 2 ranks") == 2, 120)
         self.ended(job)
-        self.assertIn("going on from weights/iteration-", self.printed(folder))
+        self.assertIn("resuming from weights/iteration-", self.printed(folder))
         self.expect_whole(folder)
 
     def test_a_warning_before_the_time_is_up(self):
-        """--signal=B:USR1: the batch script alone gets it, and launch passes it on."""
+        """--signal=B:USR1: only the batch script gets the signal, and launch passes it on."""
         folder = self.folder("warned")
         job = self.submit(folder, f"exec {self.program} launch c.json --min-ranks 2")
         self.reached(folder, 60)

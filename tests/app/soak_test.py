@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs that are killed at random moments, again and again, and go on each time.
+"""Kills runs at random moments, again and again, and resumes them each time.
 
     python3 tests/app/soak_test.py build/release/trident [--runs 10] [--seed 1]
 
-A tiny model saves a checkpoint after every iteration, so most moments lie in a save; the others lie
-in the start, in going on from a checkpoint, or in training. SIGKILL goes to the process, or to a random
-rank under mpirun. Each start draws whether it saves beside training. In the end the losses of all
-iterations are those of a run that nobody killed, to the byte, and after each kill nothing is lost but
-what came after the newest checkpoint.
+A tiny model saves a checkpoint after every iteration, so most kills come during a save. The others come
+during the start, while resuming from a checkpoint, or during training. SIGKILL goes to the process, or
+to a random rank under mpirun. Each start draws whether it saves asynchronously. At the end the losses of
+all iterations equal those of an uninterrupted run, byte for byte. After each kill, only iterations later
+than the newest checkpoint are lost.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def start(program, layout, folder, beside=False):
 
 
 def ranks_of(process):
-    """The processes below mpirun."""
+    """Returns the processes below mpirun."""
     try:
         children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     except OSError:
@@ -89,7 +89,7 @@ def is_alive(pid):
 
 
 def losses(folder):
-    """(iteration, loss) of each whole line, as written."""
+    """Returns (iteration, loss) of each complete line, as written."""
     path = folder / "run" / "metrics.jsonl"
     if not path.exists():
         return []
@@ -98,7 +98,7 @@ def losses(folder):
 
 
 def newest(program, folder):
-    """The iteration of the checkpoint that was saved last; 0 where there is none."""
+    """Returns the iteration of the checkpoint that was saved last, or 0 without one."""
     result = subprocess.run([program, "checkpoint", "list", "weights", "--format", "json"],
                             cwd=folder, capture_output=True, text=True)
     if result.returncode == 2 and "holds no checkpoint" in result.stderr + result.stdout or \
@@ -114,7 +114,7 @@ def newest(program, folder):
 
 
 def kill(process, layout, after):
-    """True where it was still running then."""
+    """Kills the process after this time; returns False if it had ended before."""
     time.sleep(after)
     if process.poll() is not None:
         return False
@@ -129,7 +129,7 @@ def kill(process, layout, after):
         process.wait(timeout=30)
     except subprocess.TimeoutExpired:
         # Open MPI's mpirun waits for ever for a rank that is killed while it connects (as launch
-        # notices); ours are gone.
+        # notices). In this case no rank is left.
         if layout != "mpirun" or any(is_alive(rank) for rank in ranks_of(process)):
             raise
         process.kill()
@@ -150,7 +150,7 @@ def soak(program, root, number, references):
                 break
             kills += 1
             seen, kept = losses(folder), newest(program, folder)
-            # Beside training one save may be under way when the next iteration ends.
+            # With asynchronous saves, one save may be in progress when the next iteration ends.
             slack = max(slack, 2 if beside else 1)  # a later start may not have come to the log
             if seen and kept < seen[-1][0] - slack:
                 raise Failure(f"iteration {seen[-1][0]} had run, the newest checkpoint is {kept}")

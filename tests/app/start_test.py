@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a job under mpirun starts, or doesn't, and what it says when it fails while it runs.
+"""Tests the start of a job under mpirun, refused starts, and the errors of a running job.
 
     python3 tests/app/start_test.py build/release/trident
 """
@@ -40,7 +40,8 @@ class Job(unittest.TestCase):
         (self.folder / "c.json").write_text(json.dumps(CONFIG))
 
     def launch(self, *ranks):
-        """One process for each command; the exit code and the lines that aren't mpirun's."""
+        """Starts one process for each command; returns the exit code and the lines that aren't
+        mpirun's."""
         command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
         for i, arguments in enumerate(ranks):
             command += ([":"] if i > 0 else []) + ["-n", "1", *arguments]
@@ -98,7 +99,7 @@ class Start(Job):
 
 class Threads(Job):
     def test_what_the_system_does_not_allow_is_told_before_anything_is_written(self):
-        # No address space holds so large a stack: the system refuses every thread.
+        # No address space is large enough for this stack: the system refuses every thread.
         command = ["sh", "-c", "ulimit -s 8589934592; exec \"$@\"", "sh"]
         run = subprocess.run(command + self.train("parallel.data_parallel_size=2"), cwd=self.folder,
                              capture_output=True, text=True, timeout=60)
@@ -109,7 +110,8 @@ class Threads(Job):
 
 
 class Failing(Job):
-    """The same text as in one process, with rank and host, once, and the same exit code."""
+    """The message is the same as in one process, with rank and host, once; the exit code is the
+    same."""
 
     def fail_alike(self, *overrides):
         alone = subprocess.run(self.train("parallel.data_parallel_size=2", *overrides),
@@ -128,7 +130,7 @@ class Failing(Job):
 
     def test_a_token_beyond_the_vocabulary(self):
         tokens = [7] * 800
-        tokens[83] = 60000  # in one sample, so of one rank
+        tokens[83] = 60000  # in one sample, so on one rank
         (self.folder / "t.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
         (self.folder / "t.idx").write_bytes(  # Megatron's: one sequence of uint16, one document
             b"MMIDIDX\0\0" + struct.pack("<QBQQiqqq", 1, 8, 1, 2, len(tokens), 0, 0, 1))

@@ -1,4 +1,4 @@
-// How a run ends before its time: signals at every moment of it, closed streams.
+// A run that ends early: signals at each moment of the run, and closed output streams.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class StopTest : public ::testing::Test {
     options.directory = dir.path();
     return run_program(train_arguments(set), options);
   }
-  // Lines of metrics.jsonl.
+  // The number of lines of metrics.jsonl.
   std::ptrdiff_t iterations() const {
     const std::string text = slurp(dir / "run/metrics.jsonl");
     return std::count(text.begin(), text.end(), '\n');
@@ -52,7 +52,7 @@ class StopTest : public ::testing::Test {
                     {"runtime", {{"threads_per_rank", 1}}},
                     {"checkpoint", {{"save", "weights"}}},
                     {"logging", {{"dir", "run"}, {"overwrite", true}, {"tensorboard", false}}}};
-  // Hours of it, at the end and every two iterations.
+  // An evaluation that takes hours, at the end and after every two iterations.
   const std::vector<std::string> long_evaluation{"data.split=1,1", "training.eval_iters=1000000"};
 };
 
@@ -67,18 +67,18 @@ TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
     EXPECT_EQ(outcome.code, 130) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("stopping, saving"));
     EXPECT_THAT(outcome.err, HasSubstr(fmt::format("saved after iteration {}; the same command "
-                                                   "goes on from there\n",
+                                                   "resumes from there\n",
                                                    iterations())));
     EXPECT_THAT(slurp(dir / "run/metrics.jsonl"), Not(HasSubstr("validation_loss")));
     EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
     expect_weights();
   }
-  // Where it doesn't, that isn't said.
+  // If the same command doesn't resume, the message doesn't say so.
   set.insert(set.end(), {"checkpoint.resume=never", "checkpoint.overwrite=true"});
   std::filesystem::remove_all(dir / "run");
   const Outcome outcome = run(set, {.until = after(3), .signal = SIGTERM});
   EXPECT_THAT(outcome.err, HasSubstr("saved after iteration"));
-  EXPECT_THAT(outcome.err, Not(HasSubstr("the same command goes on")));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("the same command resumes")));
 }
 
 TEST_F(StopTest, WithNowhereToSaveNothingIsSaidOfSaving) {
@@ -88,7 +88,7 @@ TEST_F(StopTest, WithNowhereToSaveNothingIsSaidOfSaving) {
   EXPECT_THAT(outcome.err, Not(HasSubstr("saving")));
 }
 
-// As nohup leaves SIGHUP, and a shell without job control SIGINT in the background.
+// nohup ignores SIGHUP, and a shell without job control ignores SIGINT for background jobs.
 TEST_F(StopTest, ASignalThatIsIgnoredStaysIgnored) {
   for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
     SCOPED_TRACE(signal);
@@ -121,14 +121,14 @@ TEST_F(StopTest, BeforeTheFirstIterationNothingIsSaved) {
   ASSERT_EQ(run({"training.train_iters=1"}, {}).code, 0);
   std::filesystem::rename(dir / "weights", dir / "start");
   std::filesystem::remove_all(dir / "run");
-  // The weights come slowly. The run says what it is before it loads them.
+  // Loading the weights is slow. The run prints its description before it loads them.
   ProgramOptions options{.launcher = {"strace", "-f", "-qq", "-o", dir / "calls", "-P",
                                       dir / "start/model.safetensors", "-e", "trace=pread64", "-e",
                                       "inject=pread64:delay_enter=500000"},
                          .out = dir / "out"};
   options.until = [&] {
     if (slurp(dir / "out").find("transport local") == std::string::npos) return false;
-    ::kill(std::stoi(slurp(dir / "calls")), SIGTERM);  // whose id is in front of each line
+    ::kill(std::stoi(slurp(dir / "calls")), SIGTERM);  // strace's lines begin with the id
     return true;
   };
   const Outcome outcome = run({"checkpoint.load=start"}, options);
@@ -150,14 +150,15 @@ TEST_F(StopTest, AClosedPipeEndsOnlyThePrinting) {
       EXPECT_EQ(iterations(), 3);
       expect_weights();
     }
-    // Its code is that of the run also where that fails.
+    // A failing run with closed streams also returns the run's exit code.
     const Outcome failed = run_program(train_arguments({"model.num_layers=0"}),
                                        {.directory = dir.path(), .closed = closed});
     EXPECT_EQ(failed.code, 2);
   }
 }
 
-// The next file to be opened would have the stream's number: what is printed must not go there.
+// The next file that the program opens would get the closed stream's number. Output must not go to
+// that file.
 TEST_F(StopTest, NoFileTakesThePlaceOfAClosedStream) {
   for (const char* closing : {">&-", "2>&-", "<&- >&- 2>&-"}) {
     const Outcome outcome =

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Sweeps a small model and looks at what comes of it.
+"""Sweeps a small model and checks the results.
 
     python3 tests/app/sweep_test.py build/release/trident
 
-Layouts that don't go are listed with their reasons, all others lose alike and take the memory of
-their plans; the same command again runs nothing; a point that fails and one that hangs are recorded
-and the others go on. The report is looked at in headless Chromium, wide and narrow, light and dark: what `look_at` checks
-in any page, and that the table scrolls, bars and table agree and no figure has one dot.
-This machine's file is measured, and fitted to a sweep. Ends with `N passed`, or an error.
+Invalid layouts are listed with their reasons. All others reach the same loss and take the memory of
+their plans. The same command again runs no point. A point that fails or hangs is recorded, and the
+sweep continues with the other points. Headless Chromium shows the report, wide and narrow, light and
+dark: `look_at` makes the checks of any page, and this test checks that the table scrolls, that bars and
+table agree, and that no figure has a single dot. This machine is measured, and its file is fitted to a
+sweep. Prints `N passed` at the end, or an error.
 """
 
 import csv
@@ -36,7 +37,7 @@ CONFIG = {
     "logging": {"dir": "run"}}
 FIGURES = {"scaling": 2, "parts": 3, "memory": 1, "bubble": 1, "pareto": 1,
            "timeline-0-0": 2, "timeline-0-1": 3, "timeline-1-0": 2, "timeline-1-1": 3}
-# How the table scrolls, what it says and what the bars do.
+# Scrolls the table, sorts it and reads the bars.
 TRY = r"""<script>{
 const scroll = document.querySelector("#table .scroll"), shadow = () => getComputedStyle(scroll.parentElement, "::after").content !== "none";
 const first = () => scroll.querySelector("tbody tr").firstElementChild.getBoundingClientRect().left - scroll.getBoundingClientRect().left;
@@ -96,7 +97,7 @@ def layouts(folder):
         assert all(parts[part] > 0 for part in ("products", "kernels", "rest")), (name, parts)
         speed = point["tokens_per_second"]
         assert speed["least"] <= speed["all"] <= speed["most"], name
-        # The table, the bars and the speed are of the same iterations.
+        # The table, the bars and the speed show the same iterations.
         assert abs(sum(parts.values()) / point["step_ms"] - 1) < 1e-6, (name, parts)
         assert abs(speed["all"] * point["step_ms"] / 1e3 / point["tokens"] - 1) < 1e-6, name
         assert 0 < point["mfu"] <= 1, name
@@ -105,14 +106,14 @@ def layouts(folder):
     rows = list(csv.DictReader((folder.path / "out/sweep.csv").open()))
     assert len(rows) == len(points) + len(result["invalid"])
     assert float(rows[3]["step_ms"]) == points[3]["step_ms"]
-    # What the machine can do is kept for the next run.
+    # The machine's rates are kept for the next run.
     rates = json.loads((folder.path / "cache/trident/product_rates.json").read_text())
     assert rates and all(kind.endswith(", fp32") and rate > 0 for kind, rate in rates.items()), rates
-    # Nothing is left to run.
+    # No point is left to run.
     before = (folder.path / "out/runs.jsonl").read_text()
     again = folder.sweep(*[a for a in arguments if a != "--overwrite"])
     assert (folder.path / "out/runs.jsonl").read_text() == before and "[1/" not in again.stdout
-    # The mean of one run is that run's, to the last bit: (0.1 + 0.2) * 1000.1 / (0.1 + 0.2) isn't.
+    # The mean of one run is bitwise that run's value: (0.1 + 0.2) * 1000.1 / (0.1 + 0.2) isn't.
     runs = [json.loads(line) for line in before.splitlines()]
     for run in runs:
         run.update(iteration_time_ms=[0.1, 0.2], tokens_per_second=1000.1)
@@ -120,7 +121,7 @@ def layouts(folder):
     folder.sweep(*[a for a in arguments if a != "--overwrite"])
     assert all(p["tokens_per_second"]["all"] == 1000.1 for p in folder.result("out")["points"])
     (folder.path / "out/runs.jsonl").write_text(before)
-    # One more of each.
+    # The sweep repeats each point once more.
     more = [a for a in arguments if a != "--overwrite"]
     more[more.index("--repeats") + 1] = "2"
     folder.sweep(*more)
@@ -143,8 +144,8 @@ def weak(folder):
 
 
 def asynchronous(folder):
-    """Where ranks outnumber devices an asynchronous schedule can't be held against a prediction: it is
-    named with the reason."""
+    """If ranks outnumber devices, an asynchronous schedule can't be compared with a prediction: the
+    sweep names it with the reason."""
     machine = json.loads((pathlib.Path(__file__).parents[2] / "configs/machines/dgx_a100.json").read_text())
     machine["devices_per_node"] = machine["nodes"] = 1
     (folder.path / "one.json").write_text(json.dumps(machine))
@@ -162,7 +163,7 @@ def asynchronous(folder):
 
 
 def batches(folder):
-    """The global batch stays, however the config gives it, and grows where weak scaling says so."""
+    """The global batch stays, however the config gives it, and grows with weak scaling."""
     config = json.loads((folder.path / "c.json").read_text())
     config["batch"] = {"micro_batch_size": 2, "gradient_accumulation_steps": 4}
     base = (folder.path / "c.json").read_text()
@@ -172,7 +173,7 @@ def batches(folder):
     (folder.path / "c.json").write_text(base)
     points = folder.result("strong")["points"]
     assert [p["global_batch_size"] for p in points] == [8] * 4, points
-    # Losses are compared within a type.
+    # Losses are compared only within a dtype.
     folder.sweep("--grid", "dtype=fp32,bf16 tp=1,2", "--out", "types", "--iterations", "3",
                  "--warm-up", "0", "--repeats", "1")
     assert not any(p["loss_differs"] for p in folder.result("types")["points"])
@@ -180,7 +181,7 @@ def batches(folder):
 
 
 def as_they_stand(folder):
-    """What a config has that layouts can't share, and points of other work."""
+    """Settings of a config that layouts can't share, and points with a different amount of work."""
     base = (folder.path / "c.json").read_text()
 
     def sweep_of(change, grid, **more):
@@ -190,15 +191,15 @@ def as_they_stand(folder):
         (folder.path / "c.json").write_text(json.dumps(config))
         return folder.sweep("--grid", grid, "--out", "stands", "--overwrite", "--iterations", "1",
                             "--warm-up", "0", "--repeats", "1", **more)
-    # A file of one schedule goes with no grid of schedules.
+    # A schedule file excludes a grid of schedules.
     text = sweep_of({"pipeline": {"schedule_file": "mine.json"}}, "schedule=1f1b,zb_h1", code=2)
-    assert "schedule_file stands in for it" in text.stderr, text.stderr
-    # Nothing is loaded, so nothing that isn't there is missed.
+    assert "schedule_file replaces it" in text.stderr, text.stderr
+    # No weights are loaded, so a missing folder is no error.
     sweep_of({"checkpoint": {"load": "nowhere"}, "batch": {"micro_batch_size": "auto"}}, "dp=1,2")
     points = folder.result("stands")["points"]
     assert [p["status"] for p in points] == ["ok", "ok"], points
     assert [p["micro_batch_size"] for p in points] == [8, 4], points
-    # As train does: where a schedule takes no fewer micro-batches, smaller ones.
+    # As in `train`: if a schedule needs more micro-batches, "auto" chooses smaller ones.
     auto = {"batch": {"micro_batch_size": "auto"}}
     sweep_of(auto, "pp=2 schedule=zb_h2")
     shutil.copytree(folder.path / "stands", folder.path / "alone")
@@ -206,8 +207,8 @@ def as_they_stand(folder):
     assert last["status"] == "ok" and last["micro_batches"] >= 4, last
     for grid, *scaling in (["batch.gradient_accumulation_steps=1,2"], ["dp=1,2", "--scaling", "weak"]):
         refused = folder.sweep("--grid", grid, *scaling, "--out", "refused", code=2)
-        assert '"auto" goes with a global batch that stays' in refused.stderr, refused.stderr
-    # Other models have no efficiency against the base line's.
+        assert '"auto" needs a fixed global batch' in refused.stderr, refused.stderr
+    # Other models have no efficiency relative to the base line's.
     sweep_of({}, "model.num_layers=2,4 dp=1,2")
     for point in folder.result("stands")["points"]:
         assert ("efficiency" in point) == ("num_layers=2" not in point["point"]), point
@@ -216,7 +217,7 @@ def as_they_stand(folder):
 
 
 def fitted(folder):
-    """This machine's own file, predictions by it, and its constants fitted to a sweep."""
+    """Measures this machine's own file, predicts with it, and fits its constants to a sweep."""
     run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1,2 pp=1,2",
                           "--rounds", "1", "--iterations", "1", "--out", "m.json"],
                          cwd=folder.path, capture_output=True, text=True, timeout=300)
@@ -224,11 +225,11 @@ def fitted(folder):
     machine = json.loads((folder.path / "m.json").read_text())
     kernels = {row[0] for row in machine["device"]["kernels"]}
     assert {"gemm nt", "gemm nn", "gemm tn", "adam", "attention_forward"} <= kernels, kernels
-    # Products said to be fifty times slower than measured: a fit moves, also where others have most of
-    # the machine in one of the two measurements.
+    # The file says that products are fifty times slower than measured, so a fit moves, even if
+    # other programs use most of the machine during one of the two measurements.
     machine["efficiency"]["products"] = 0.02
     (folder.path / "m.json").write_text(json.dumps(machine))
-    # A type that few compute in on a CPU has a rate where it is asked for.
+    # A dtype that is rare on a CPU has a rate if the config asks for it.
     run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1", "--rounds",
                           "1", "--iterations", "1", "--set", "precision.dtype=fp16", "--out",
                           "half.json"], cwd=folder.path, capture_output=True, text=True, timeout=300)
@@ -249,7 +250,7 @@ def fitted(folder):
     def error(key):
         return sum(math.log(p[key] / p["compared_ms"]) ** 2 for p in result["points"])
     assert error("predicted_ms") < error("predicted_before_fit_ms")
-    # The fitted file predicts what the sweep says that it does.
+    # The fitted file gives the predictions that the sweep prints.
     one = next(p for p in result["points"] if p["ranks"] == 2)
     sets = [word for key in one["set"] for word in ("--set", key)]
     run = subprocess.run([folder.program, "simulate", "c.json", "--machine", "./fitted.json",
@@ -262,7 +263,7 @@ def fitted(folder):
 
 
 def measured(folder):
-    """A machine that is measured between the runs, in rounds that a stopped sweep goes on with."""
+    """The machine is measured between the runs, in rounds that a stopped sweep continues."""
     sweep = ("--grid", "tp=1,2", "--out", "measured", "--iterations", "1", "--warm-up", "0",
              "--measure", "own.json", "--repeats")
     folder.sweep(*sweep, "1")
@@ -281,7 +282,7 @@ def measured(folder):
         assert low <= seconds <= high, (kernel, low, seconds, high)
     predicted = {p["point"]: p["predicted_ms"] for p in folder.result("measured")["points"]}
     assert len(predicted) == 2 and all(ms > 0 for ms in predicted.values()), predicted
-    # Begun anew it measures anew, once.
+    # A sweep that starts over measures again, once.
     runs = (folder.path / "measured/runs.jsonl").read_text()
     folder.sweep(*sweep, "1", "--overwrite")
     assert (folder.path / "measured/machines/1.json").read_text() != first
@@ -293,7 +294,8 @@ def measured(folder):
 
 
 def broken(folder):
-    """Half a line, a folder that is no sweep's, a second sweep at work, and what is run again."""
+    """Tests half a line, a folder of another program, a second sweep at the same time, and repeated
+    points."""
     grid = ("--grid", "dp=1,2", "--out", "cut", "--iterations", "1", "--warm-up", "0", "--repeats")
     folder.sweep(*grid, "1")
     runs = folder.path / "cut/runs.jsonl"
@@ -309,11 +311,11 @@ def broken(folder):
     (own / "settings.json").write_text('{"mine": 1}')
     for more in ((), ("--overwrite",)):
         run = folder.sweep("--grid", "dp=1", "--out", "own", *more, code=2)
-        assert "no sweep's" in run.stderr and (own / "settings.json").read_text() == '{"mine": 1}'
+        assert "that no sweep wrote" in run.stderr and (own / "settings.json").read_text() == '{"mine": 1}'
     with (folder.path / "cut/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "another sweep is at work" in folder.sweep(*grid, "1", code=2).stderr
-    # A launcher that is mended.
+        assert "another sweep is running" in folder.sweep(*grid, "1", code=2).stderr
+    # The launcher fails first and works later.
     mpi = ("--grid", "transport=mpi dp=1,2", "--out", "again", "--iterations", "1", "--warm-up", "0",
            "--repeats", "1", "--mpirun")
     folder.sweep(*mpi, "false")
@@ -322,7 +324,7 @@ def broken(folder):
     folder.sweep(*mpi, "mpirun --oversubscribe", "--retry")
     points = folder.result("again")["points"]
     assert all(p["status"] == "ok" for p in points), points
-    # Whatever a label has, the page is drawn.
+    # The page is drawn whatever characters a label has.
     odd = "<!--<script>.txt"
     (folder.path / odd).write_text((folder.path / "text.txt").read_text())
     (folder.path / "odd.json").write_text(
@@ -335,7 +337,7 @@ def broken(folder):
 
 
 def failures(folder):
-    """A launcher that fails, and one that hangs."""
+    """Tests a launcher that fails and a launcher that hangs."""
     hang = folder.path / "hang"
     hang.write_text("#!/bin/sh\nsleep 100\n")
     hang.chmod(0o755)
@@ -372,12 +374,12 @@ def refusals(folder):
     run = folder.sweep("--grid", "tp=1,2", "--out", "odd\udcff", code=2)
     assert "--out" in run.stderr and "needs a path in UTF-8" in run.stderr, run.stderr
     run = folder.sweep("--grid", "tp=1,2", "--out", ".", code=2)
-    assert "no sweep's" in run.stderr
+    assert "that no sweep wrote" in run.stderr
     return 1
 
 
 def moot(folder):
-    """A key that has no effect in some layouts, texts by a pattern, and layouts that are the same."""
+    """Tests a key without effect in some layouts, texts by a pattern, and equal layouts."""
     (folder.path / "texts").mkdir()
     (folder.path / "texts/a.txt").write_text("In the beginning was the word. " * 200)
     config = CONFIG | {"parallel": {"sequence_parallel": True}}
@@ -407,8 +409,8 @@ def moot(folder):
 
 
 def for_simulate(folder):
-    """What bench machine has measured for a config, simulate takes for it: also of ranks that are more
-    than the processors."""
+    """`simulate` uses the kernels that `bench machine` measured for a config, also with more ranks
+    than processors."""
     machine = folder.path / "this.json"
     for more in (["parallel.pipeline_model_parallel_size=2", "pipeline.schedule=zbv",
                   "model.hidden_dropout=0.1", "activation_checkpointing.granularity=full"],
@@ -438,7 +440,7 @@ def report(folder):
     html = (folder.path / "out/report.html").read_text()
     looks = [Look("wide", html, "figure", FIGURES, "1260,6000"), Look("narrow", html, "figure", FIGURES, "390,6000", "dark"),
              Look("tried", html, "figure", FIGURES, "390,6000", "dark", TRY, picture=False)]
-    # A pipeline beside the base line alone: no figure of its bubble.
+    # The sweep has a single pipeline layout next to the base line: no figure of the bubble.
     few = {name: count for name, count in FIGURES.items() if name not in ("bubble", "timeline-1-0", "timeline-1-1")}
     alone = (folder.path / "alone/report.html").read_text()
     looks.append(Look("alone", alone, "figure", few, "390,6000", "light", picture=False))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Looks at what `trident train` shows on terminals of several widths, as tmux records them.
+"""Tests the output of `trident train` on terminals of several widths, as tmux records them.
 
     python3 tests/app/terminal_test.py build/release/trident
 
-No line may be longer than the terminal is wide; the newest iteration is drawn in its place; NO_COLOR
-and pipes get no codes. Ends with `N passed`, or an error that says where.
+No line may be longer than the terminal is wide. The newest iteration is redrawn in its place. NO_COLOR
+and pipes get no colour codes. Prints `N passed` at the end, or an error with its place.
 """
 
 import json
@@ -46,14 +46,15 @@ class Tmux:
         return self
 
     def __exit__(self, *_):
-        if pathlib.Path(self.home.name, "socket").exists():  # it goes with its last command
+        if pathlib.Path(self.home.name, "socket").exists():  # it disappears with its last command
             subprocess.run(["tmux", "-S", self.home.name + "/socket", "kill-server"],
                            capture_output=True)
         self.home.cleanup()
 
 
 def recorded(folder, columns, more=(), environment=(), joined=False):
-    """The lines of a whole run on a terminal so wide, with their colours; and how it ended."""
+    """Returns the lines of a complete run on a terminal of this width, with their colours, and its
+    exit code."""
     ended = folder / "ended"
     ended.unlink(missing_ok=True)
     command = " ".join(map(shlex.quote, ["env", *environment, PROGRAM, "train", "c.json", *more]))
@@ -71,14 +72,14 @@ def recorded(folder, columns, more=(), environment=(), joined=False):
 def check_width(folder, columns):
     plain, whole, coloured = recorded(folder, columns)
     own = "\n".join(whole).replace(re.search("\nsample:\n(.*?)\nspeed ", "\n".join(whole),
-                                             re.S).group(1), "")  # the model's text isn't ours
+                                             re.S).group(1), "")  # without the model's text
     for line in own.split("\n"):
         assert len(line) <= columns, (columns, line)
     progress = [line for line in plain if "/400" in line]
-    assert 2 <= len(progress) <= 8, progress  # both evaluations, and what took long
+    assert 2 <= len(progress) <= 8, progress  # both evaluations, and four a minute
     for line in progress:
         assert "loss" in line and "tokens/s" in line, line
-        # What there is room for.
+        # The line shows the parts that fit the width.
         assert ("[#" in line) == (columns >= 200), line
         assert ("grad norm" in line) == (columns >= 200), line
         assert (re.search(r"\d\d:\d\d:\d\d", line) is not None) == (columns >= 200), line
@@ -107,7 +108,7 @@ def check_pipe(folder):
 
 
 def check_long_run(folder):
-    """Of a run of a million iterations, three seconds: nothing but the line that is drawn anew."""
+    """For three seconds a run of a million iterations shows only the line that is redrawn."""
     command = " ".join(map(shlex.quote, [
         PROGRAM, "train", "c.json", "--set", "training.train_iters=1000000", "--set",
         "training.eval_interval=0", "--set", "checkpoint.save=null"]))

@@ -1,4 +1,4 @@
-// Tokenizers as people make them: by `tokenizer train`, and as the lines say that `init` prints.
+// Tokenizers made by `tokenizer train`, and by the commands that `init` prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST_F(CliTest, ATokenizerThatIsStoppedLeavesNothing) {
   options.until = [&] {
     return std::chrono::steady_clock::now() - begin > std::chrono::seconds(1);
   };
-  // Many seconds of merging.
+  // This many merges take several seconds.
   const Outcome stopped =
       run({"tokenizer", "train", "text.txt", "--vocab-size", "9000000", "--min-frequency", "1"},
           options);
@@ -80,7 +80,7 @@ TEST_F(CliTest, ATokenizerThatIsStoppedLeavesNothing) {
   EXPECT_EQ(names(), before);
 }
 
-// The commands among the lines that init prints, each as words.
+// Returns the commands among the lines that init prints, each as words.
 std::vector<std::vector<std::string>> commands_in(const std::string& printed) {
   std::vector<std::vector<std::string>> commands;
   std::istringstream lines(printed.substr(printed.find("next:\n") + 6));
@@ -93,7 +93,7 @@ std::vector<std::vector<std::string>> commands_in(const std::string& printed) {
   return commands;
 }
 
-// Sizes alone: the kind of the model, its vocabulary, optimizer and data stay.
+// These overrides only change sizes. The model's architecture, vocabulary, optimizer and data stay.
 const std::vector<std::string> kSmall{
     "model.num_layers=1",        "model.hidden_size=8",      "model.num_attention_heads=2",
     "model.num_query_groups=2",  "model.ffn_hidden_size=16", "data.sequence_length=16",
@@ -101,7 +101,7 @@ const std::vector<std::string> kSmall{
 
 class InitPreset : public CliTest, public ::testing::WithParamInterface<const char*> {};
 
-// What it says comes next is done as it stands; but for the sizes of what is trained here.
+// The test runs the printed commands unchanged, except for the sizes of the trained model.
 TEST_P(InitPreset, IsFollowedToARun) {
   std::filesystem::create_directory(dir / "texts");
   std::filesystem::copy(dir / "text.txt", dir / "texts/text.txt");
@@ -115,7 +115,7 @@ TEST_P(InitPreset, IsFollowedToARun) {
     if (command[0] == "train") {
       trained = true;
       for (const std::string& set : kSmall) command.insert(command.end(), {"--set", set});
-      // Where it chooses its layout by measuring.
+      // This preset would choose its layout by measuring.
       if (std::string(GetParam()).find('b') != std::string::npos &&
           made.out.find("GPUs") != std::string::npos) {
         command.insert(command.end(), {"--set", "parallel={}"});
@@ -131,8 +131,8 @@ TEST_P(InitPreset, IsFollowedToARun) {
   EXPECT_EQ(metrics_lines(dir / "runs/mine/metrics.jsonl"), 2);
 }
 
-// The others search layouts for several seconds each; commands_cli_test.cc shows that presets can
-// be searched.
+// The other presets search layouts for several seconds each. commands_cli_test.cc tests searches of
+// presets.
 INSTANTIATE_TEST_SUITE_P(Registry, InitPreset,
                          ::testing::Values("bytes", "gpt2_124m", "llama_135m"));
 INSTANTIATE_TEST_SUITE_P(All, InitPreset,

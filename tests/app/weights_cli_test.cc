@@ -69,7 +69,7 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
                               "parallel.pipeline_model_parallel_size=2", "--ranks", "4"});
   EXPECT_EQ(layout.out, table.out);
   spit(dir / "[text.txt]", "another text, which is as long as a sample");
-  for (const bool joined : {false, true}) {  // brackets are no list
+  for (const bool joined : {false, true}) {  // brackets don't make a list
     const Outcome named = run(
         joined ? std::vector<std::string>{"eval", "weights", "--data=[text.txt]"}
                : std::vector<std::string>{"eval", "weights", "--data", "text.txt", "[text.txt]"});
@@ -84,7 +84,8 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
                  {"num_layers"});
 }
 
-// What text its tokens are, nothing says: not bytes, though "byte" is the default of its config.
+// The text of ready-made tokens is unknown. It is not bytes, although the config's default
+// tokenizer is "byte".
 TEST_F(CliTest, TextIsRefusedForARunWhoseTokensCameReadyMade) {
   {
     IndexedWriter pair(dir / "tokens", 300);
@@ -100,7 +101,8 @@ TEST_F(CliTest, TextIsRefusedForARunWhoseTokensCameReadyMade) {
   const Outcome own = run({"eval", "run", "--part", "train", "--format", "json"});
   ASSERT_EQ(own.code, 0) << own.err;
   EXPECT_EQ(json::parse(own.out).at("results")[0].at("bytes"), nullptr);
-  // Where a run on bytes is replaced, its tokenizer goes, too; somebody's own stays.
+  // If another run replaces a run on bytes, that run's tokenizer is removed. A file of the user's
+  // stays.
   ASSERT_EQ(run(train({"logging.overwrite=true", "model.vocab_size=300"})).code, 0);
   ASSERT_TRUE(std::filesystem::exists(dir / "weights/tokenizer.json"));
   spit(dir / "weights/merges.txt", "mine");
@@ -112,7 +114,7 @@ TEST_F(CliTest, TextIsRefusedForARunWhoseTokensCameReadyMade) {
   expect_refused({"eval", "run", "--data", "text.txt"}, {"/data/tokenizer/path"});
 }
 
-// Bytes of any kind, whose tokenizer.json transformers can read (tests/peers).
+// The model takes any bytes, and transformers can read its tokenizer.json (tests/peers).
 TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
   train_once();
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
@@ -128,7 +130,8 @@ TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
   const json tokens = json::parse(outcome.out).at("tokens");
   EXPECT_EQ(tokens[0], 255);
   EXPECT_EQ(tokens[1], 254);
-  // As transformers has it: a generation_config.json that names no end says that there is none.
+  // The rule of transformers: a generation_config.json without an end token means that there is
+  // none.
   json keys = json::parse(slurp(dir / "exported/config.json"));
   keys["eos_token_id"] = tokens[2];
   spit(dir / "exported/config.json", keys.dump());
@@ -151,7 +154,7 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
       run({"generate", "run", "--prompt", "In", "--tokens", "5", "--format", "json"});
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(json::parse(text.out).contains("text")) << text.out;
-  // Brackets are text, and ids have text, too.
+  // Brackets are text, and --stop works with --ids, too.
   const Outcome stopped = run({"generate", "run", "--ids", "73,110", "--tokens", "20",
                                "--stop=[x,n]", "--stop", "\x01\x02\x03", "--format", "json"});
   ASSERT_EQ(stopped.code, 0) << stopped.err;
@@ -165,7 +168,7 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
     EXPECT_EQ(refused.code, 2);
     EXPECT_THAT(refused.err, HasSubstr("--seed: needs a whole number from 0 to 2^64 - 1"));
   }
-  // And what goes on from it.
+  // A run that begins with these weights keeps the tokenizer.
   ASSERT_EQ(run(train({"model.vocab_size=300", "checkpoint.load=weights", "checkpoint.save=more",
                        "logging.dir=more_run"}))
                 .code,
@@ -173,7 +176,7 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
   EXPECT_EQ(slurp(dir / "more/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
 }
 
-// What a run goes on with is the tokenizer of its checkpoint, unless the config has another one.
+// A resumed run uses its checkpoint's tokenizer, unless the config names another one.
 TEST_F(CliTest, ARunThatGoesOnKeepsItsTokenizer) {
   const auto go_on = [&](std::vector<std::string> more, const char* iterations) {
     more.insert(more.end(), {"model.vocab_size=300", "checkpoint.save_interval=2",
@@ -197,7 +200,7 @@ TEST_F(CliTest, ARunThatGoesOnKeepsItsTokenizer) {
     EXPECT_TRUE(std::filesystem::exists(dir / "weights/tokenizer_config.json"));
   }
   EXPECT_EQ(slurp(dir / "weights/iteration-4/tokenizer.json"), bytes);
-  // The same one in other words, and another one.
+  // First the same tokenizer in another JSON layout, then a different one.
   spit(dir / "tokenizer.json", json::parse(bytes).dump());
   const std::string from_file = R"(data.tokenizer={"type":"file","path":"tokenizer.json"})";
   const std::vector<std::string> with_file{from_file, "data.append_eod=false"};

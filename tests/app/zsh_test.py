@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What zsh completes with `trident completion zsh`, in an interactive zsh on a terminal of its own.
+"""Tests zsh's completions from `trident completion zsh`, in an interactive zsh on its own terminal.
 
     python3 tests/app/zsh_test.py build/release/trident
 
-77 where there is no zsh. Ends with `N passed`, or an error that says where.
+Exits with 77 if there is no zsh. Prints `N passed` at the end, or an error with its place.
 """
 
 import os
@@ -18,8 +18,8 @@ import tempfile
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
-# What is typed before Tab, and what the line is then, or a list of what is to be on the screen: words
-# to choose from, with what they do.
+# The text typed before Tab, and the expected line, or a list of the expected words on the screen
+# with their descriptions.
 CASES = (
     ("trident tra", "trident train "),
     ("trident ", ["simulate", "-- Predict a step on a machine"]),
@@ -50,7 +50,7 @@ class Zsh:
         os.write(self.terminal, text.encode())
 
     def shown(self, *expected):
-        """Reads until all of this has come, beside what moves the cursor."""
+        """Reads until all these texts have come, without the codes that move the cursor."""
         text, end = "", time.monotonic() + 20
         while time.monotonic() < end:
             if select.select([self.terminal], [], [], 0.1)[0]:
@@ -77,7 +77,7 @@ def main():
         (folder / "_trident").write_text(script)
         (folder / "empty").mkdir()
         (folder / "empty/a-config.json").write_text("{}")
-        # As it is read, and as a function that zsh finds in $fpath.
+        # First sourced, then as a function that zsh finds in $fpath.
         for begin in (f"{BEGIN}source {name}/_trident", f"fpath=({name} $fpath); {BEGIN}"):
             zsh = Zsh(folder / "empty")
             zsh.type(f"{begin}; print begun-$((1+1))\n")

@@ -16,7 +16,8 @@ TEST(Utf8, KnowsWhatIsValid) {
   EXPECT_EQ(invalid_utf8(std::string_view("\0\0", 2)), std::string_view::npos);
 }
 
-// As Python's bytes.decode("utf-8", errors="replace"), which follows Unicode 15, chapter 3.9.
+// The rule is that of Python's bytes.decode("utf-8", errors="replace"), which follows Unicode 15,
+// chapter 3.9.
 TEST(Utf8, ReplacesMaximalParts) {
   struct Case {
     std::string_view text;

@@ -1,4 +1,4 @@
-// Saves that go on beside training.
+// Asynchronous saves, which run while training continues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 
 const Overrides beside_training{"checkpoint.asynchronous=true", "checkpoint.min_slice=0"};
 
-// Once it is shut whoever works on files waits here until it is opened, for good.
+// A gate for threads that work on files. After shut(), they wait until open(), which is permanent.
 class Gate {
  public:
   void wait() {
@@ -52,7 +52,7 @@ class Gate {
   bool shut_ = false, open_ = false, late_ = false;
 };
 
-// The checkpoints in a run's folder, by iteration: the sums of their tensors.
+// The sums of the tensors of each checkpoint in a run's folder, by iteration.
 std::map<std::int64_t, std::map<std::string, std::uint64_t>> all_sums(const std::string& dir) {
   std::map<std::int64_t, std::map<std::string, std::uint64_t>> sums;
   for (const FoundCheckpoint& one : find_checkpoints(dir + "/w")) {
@@ -82,7 +82,7 @@ const std::vector<SavedRun> saved_runs{
      {"optimizer.type=Adafactor", "optimizer.params.betas=null", "optimizer.params.eps=null",
       "precision.dtype=fp16"}}};
 
-// Each save goes on beside the next update but one at the least, and holds nothing of it.
+// Each save runs at least until the second update after it, and contains nothing of these updates.
 TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
   for (const SavedRun& c : saved_runs) {
     SCOPED_TRACE(c.name);
@@ -98,7 +98,7 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
     TrainerHooks hooks = told.hooks();
     hooks.on_iteration = [&](IterationMetrics& m) {
       gate.shut();
-      if (m.iteration == 5) gate.open();  // the one after the third waits for it
+      if (m.iteration == 5) gate.open();  // the save of iteration 3 waits for this
     };
     train(inputs, usual_device(), hooks);
     EXPECT_FALSE(gate.late());
@@ -110,7 +110,7 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
   }
 }
 
-// A disk that is slower than training, and memory for a portion or two.
+// The disk is slower than training, and the memory holds one or two portions.
 TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
   for (const SavedRun& c : saved_runs) {
     SCOPED_TRACE(c.name);
@@ -120,7 +120,7 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
     train(run_config(whole.path(), each, c.layout));
     TrainingInputs inputs =
         prepare_training(run_config(dir.path(), each + beside_training, c.layout));
-    constexpr std::int64_t limit = 150'000;  // the embedding has 99 kB
+    constexpr std::int64_t limit = 150'000;  // the embedding takes 99 kB
     inputs.config.checkpoint.staging_limit = limit;
     HookedFiles files([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
     inputs.files = &files;
@@ -137,7 +137,7 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
   }
 }
 
-// What a save that failed has used is there for the next one, and counted once.
+// The next save reuses the memory of a failed one, and the memory is counted once.
 TEST(BackgroundSave, FailedSavesLoseNoMemory) {
   const auto most_staged = [](bool failing) {
     const TempDir dir;
@@ -146,7 +146,7 @@ TEST(BackgroundSave, FailedSavesLoseNoMemory) {
                         beside_training));
     std::atomic<bool> fails = false;
     int calls = 0;
-    HookedFiles files([&] {  // not before portions are written
+    HookedFiles files([&] {  // fails after some portions
       if (fails && ++calls % 10 == 0) throw Error("the disk is broken");
     });
     inputs.files = &files;
@@ -164,7 +164,7 @@ TEST(BackgroundSave, FailedSavesLoseNoMemory) {
   EXPECT_LE(most_staged(true), most_staged(false));
 }
 
-// Of a GPU those that lie there.
+// On a GPU, the plan counts the copies in the GPU's memory.
 TEST(BackgroundSave, ThePlanCountsTheCopies) {
   const TempDir dir;
   const Config config = run_config(
@@ -192,7 +192,7 @@ TEST(BackgroundSave, ThePlanCountsTheCopies) {
   }
 }
 
-// A run that stops waits for what is on its way, and saves what came after.
+// A run that stops waits for the save in progress, and then saves the iterations after it.
 TEST(BackgroundSave, EndsBeforeTheRunDoes) {
   const TempDir dir;
   TrainingInputs inputs = prepare_training(

@@ -1,4 +1,4 @@
-// Training that goes on from the CPU on a GPU, and back.
+// Runs that resume from the CPU on a GPU, and back.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A GPU's kernels add in another order, and its products of 16 bits round at other places.
-// Measured, over 12 iterations that change the device after every third one: fp32 1.3e-9,
-// Adafactor 1.9e-9, bf16 5.8e-6, fp16 5.4e-7.
+// A GPU's kernels add in another order, and its 16-bit products round at other places. Measured
+// over 12 iterations with a change of device after every third one: fp32 1.3e-9, Adafactor 1.9e-9,
+// bf16 5.8e-6, fp16 5.4e-7.
 TEST(ChangeOfDevice, FollowsTheRunThatStayed) {
   const std::map<std::string, std::pair<Overrides, double>> kinds{
       {"fp32", {{}, 1e-6}},

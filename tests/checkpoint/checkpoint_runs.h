@@ -1,4 +1,4 @@
-// Short runs that save checkpoints, and what these hold.
+// Short runs that save checkpoints, and functions that read these checkpoints.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ inline Config every_second(const TempDir& dir, const Overrides& more = {}) {
   return run_config(dir.path(), small + Overrides{"checkpoint.save_interval=2"} + more);
 }
 
-// Through the job, which has the folders.
+// Runs the config through a TrainingJob, which claims the run's folders.
 struct Job {
   explicit Job(const Config& config) : job(prepare_job(LoadedConfig{.config = config}, launch)) {}
   void run(const TrainerHooks& hooks = {}) { run_job(job, {.trainer = hooks}); }
@@ -63,7 +63,7 @@ inline void damage(const std::string& path) {
   write_file_atomic(path, text);
 }
 
-// A checkpoint's manifest, changed, with the root and the sums that it should have.
+// Changes a checkpoint's manifest, and gives it the root and the sums that belong to its new text.
 inline void change_manifest(const std::string& folder,
                             const std::function<void(nlohmann::json&)>& change) {
   const std::string path = folder + "/" + manifest_name;
@@ -75,7 +75,7 @@ inline void change_manifest(const std::string& folder,
   write_file_atomic(path, text + ",\n\"root\": \"" + hex64(crc64(text)) + "\"}\n");
 }
 
-// What a run says, by its messages, and when it stops.
+// Collects the messages of a run, and can stop it.
 struct Told {
   std::vector<std::string> messages;
   std::atomic<bool> stop{false};
@@ -85,7 +85,7 @@ struct Told {
     hooks.on_message = [this](const std::string& text) { messages.push_back(text); };
     hooks.stop = &stop;
     hooks.on_iteration = [this, stop_after](IterationMetrics& m) {
-      if (m.iteration + 1 == stop_after) stop = true;  // seen at the next one
+      if (m.iteration + 1 == stop_after) stop = true;  // the trainer sees it at the next iteration
     };
     return hooks;
   }
@@ -96,7 +96,7 @@ struct Told {
   }
 };
 
-// The lines of metrics.jsonl without what times and memory say.
+// The lines of metrics.jsonl without the keys for times and memory.
 inline std::vector<std::string> metrics_in(const std::string& dir) {
   std::vector<std::string> lines;
   for (const auto& line : read_metrics(dir + "/log/metrics.jsonl")) {
@@ -119,8 +119,9 @@ inline std::map<std::string, std::uint64_t> sums_of(const std::string& folder) {
   return sums;
 }
 
-// This machine's files, with `before` called before whatever is done to them. Where it throws a
-// write is done by half, and all else not at all.
+// The real file system, with a call to `before` before each operation except remove and
+// sync_directory. If `before` throws, a write writes half of its bytes, and any other operation
+// does nothing.
 class HookedFiles final : public FileSystem {
  public:
   explicit HookedFiles(std::function<void()> before) : before_(std::move(before)) {}

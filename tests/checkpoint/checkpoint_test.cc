@@ -1,4 +1,4 @@
-// Checkpoints of real runs: saved in one layout and gone on from in another.
+// Checkpoints of real runs: saved in one layout and resumed in another.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ const std::vector<Case> kinds{
     {"Adafactor",
      {"optimizer.type=Adafactor", "optimizer.params.betas=null", "optimizer.params.eps=null"}},
     {"bf16", {"precision.dtype=bf16"}},
-    // The first steps overflow: the run stops in the middle of the scale's window.
+    // The first steps overflow: the run stops in the middle of the loss scale's window.
     {"fp16",
      {"precision.dtype=fp16", "precision.initial_scale_power=24", "precision.loss_scale_window=2",
       "precision.hysteresis=2"}}};
@@ -57,8 +57,9 @@ TEST(Checkpoint, ARunThatStopsGoesOnToTheBit) {
   }
 }
 
-// In the middle of a list that is never flushed: what was in flight goes on with the weights that
-// it had begun with. At each iteration, with fewer micro-batches than stages too.
+// The run stops in the middle of an action list that is never flushed. The micro-batches in flight
+// continue with the weights with which they began. The test resumes at several iterations, also
+// with fewer micro-batches than stages.
 TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
   struct Pipeline {
     const char* schedule;
@@ -93,7 +94,7 @@ TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
     train(run_config(whole.path(), each, c.layout));
     const Overrides saves = each + Overrides{"checkpoint.save_interval=1"};
     train(run_config(dir.path(), saves, c.layout));
-    // Each but the first from a run that has gone on itself.
+    // Each start but the first resumes from a checkpoint of a resumed run.
     for (const int from : {1, 2, 3, 5, 6}) {
       SCOPED_TRACE(fmt::format("{} {} {} micro-batches, from {}", c.schedule, name_of(c.layout),
                                c.micro_batches, from));
@@ -101,7 +102,7 @@ TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
       train(run_config(dir.path(), saves + Overrides{fmt::format("checkpoint.load={}", from)},
                        c.layout),
             usual_device(), told.hooks());
-      EXPECT_THAT(told.all(), ::testing::Not(HasSubstr("trained anew")));
+      EXPECT_THAT(told.all(), ::testing::Not(HasSubstr("trained again")));
       EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
       EXPECT_TRUE(read_file(dir / "w/model.safetensors") ==
                   read_file(whole / "w/model.safetensors"));
@@ -121,30 +122,31 @@ TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
   Told first, other, longer;
   train(config({1, 1, 4}), usual_device(), first.hooks(2));
   train(config({1, 1, 2}), usual_device(), other.hooks(4));
-  EXPECT_THAT(other.all(), HasSubstr("what was in flight is left, and trained anew"));
+  EXPECT_THAT(other.all(), HasSubstr("in flight are dropped, and trained again"));
   train(config({1, 1, 2}));
-  // Where the run was to end, nothing was.
+  // At the run's planned end no micro-batch is in flight.
   train(config({1, 1, 2}, {"training.train_iters=8"}), usual_device(), longer.hooks());
-  EXPECT_EQ(longer.all().find("trained anew"), std::string::npos);
+  EXPECT_EQ(longer.all().find("trained again"), std::string::npos);
   EXPECT_EQ(metrics_in(dir.path()).size(), 8u);
-  // Layers elsewhere: older weights of those aren't there.
+  // With another split of layers, a stage lacks the older weights of its new layers.
   Told moved;
   const Overrides longest{"training.train_iters=12", "checkpoint.save_interval=10"};
   train(config({1, 1, 2}, longest));
   const Overrides split{"pipeline.layer_split=[3, 1]", "checkpoint.load=10"};
   train(config({1, 1, 2}, longest + split), usual_device(), moved.hooks());
   EXPECT_THAT(moved.all(), HasSubstr("w/iteration-10: iteration 10 of run"));
-  EXPECT_THAT(moved.all(), HasSubstr("what was in flight is left, and trained anew"));
+  EXPECT_THAT(moved.all(), HasSubstr("in flight are dropped, and trained again"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 12u);
 }
 
-// 2BW counts versions from where its pipeline is filled, whatever updates there were before.
+// 2BW counts versions from the iteration at which its pipeline fills, whatever the number of
+// updates before.
 TEST(Checkpoint, ATwoBufferedRunFillsItsPipelineAnewAfterUpdates) {
   const TempDir dir;
   const auto config = [&](const Layout& layout, const Overrides& more) {
     return run_config(dir.path(), Overrides{"pipeline.schedule=pipedream_2bw"} + more, layout);
   };
-  train(config({1, 1, 2}, {"training.train_iters=4"}));  // over: it has drained
+  train(config({1, 1, 2}, {"training.train_iters=4"}));  // at its end the pipeline has drained
   Told first, wider;
   train(config({1, 1, 2}, {"training.train_iters=9"}), usual_device(), first.hooks(6));
   train(config({2, 1, 2}, {"training.train_iters=9"}), usual_device(), wider.hooks());
@@ -168,7 +170,7 @@ TEST(Checkpoint, IsSavedAtIntervalsAndTheOldestGo) {
   EXPECT_EQ(read_file(dir / "w/latest"), "iteration-6\n");
   EXPECT_EQ(read_file(dir / "w/iteration-6/model.safetensors"),
             read_file(dir / "w/model.safetensors"));
-  // Another number of iterations goes on; a complete run ends at once.
+  // A run with more iterations resumes; a complete run ends at once.
   Told longer, again;
   train(run_config(dir.path(), {"training.train_iters=7"}), usual_device(), longer.hooks());
   EXPECT_EQ(there().back(), 7);
@@ -188,7 +190,7 @@ TEST(Checkpoint, IsSavedWhenAFileIsTouched) {
   fs::create_directories(dir / "w");
   train(run_config(dir.path(), {}, {2, 1, 1}), usual_device(), hooks);
   const auto found = find_checkpoints(dir / "w");
-  ASSERT_EQ(found.size(), 2u);  // and at the end, of a run that has checkpoints
+  ASSERT_EQ(found.size(), 2u);  // a run with checkpoints saves one at its end, too
   EXPECT_EQ(found[0].iteration, 3);
   EXPECT_FALSE(fs::exists(dir / "w/save-now"));
 }
@@ -213,7 +215,7 @@ TEST(Checkpoint, AnotherBatchSizeTakesTheNextSample) {
   EXPECT_EQ(checkpoint_at(dir / "w").manifest->samples, 6 * batch);
 }
 
-// Loads a checkpoint in the layout of `config`, without a step, and saves it again.
+// Loads a checkpoint in the layout of `config`, and saves it again without a training step.
 void save_again(const Config& config, const std::string& from, const std::string& to) {
   on_ranks(config, transport_options(config), [&](Rank& own) {
     Context& context = own.stepper.context();
@@ -245,7 +247,7 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
       SCOPED_TRACE(std::string(model) + " " + c.name);
       const TempDir dir;
       const auto config = [&](const Layout& layout, const Overrides& more) {
-        // Odd, so that tensor ranks pad it.
+        // An odd vocabulary, which tensor parallelism pads.
         return seeded_config(
             model, dir / "log",
             overrides_of(layout) + c.overrides + more +
@@ -290,8 +292,9 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
   }
 }
 
-// What a run does in another layout is what it would have done, sums in another order apart, whose
-// last digits grow. Measured: 2.6e-9, 4.1e-9, and of bf16 and fp16 2.1e-5 and 3.2e-6.
+// A run that resumes in another layout computes the same values, except that sums are added in
+// another order; the error in their last digits grows. Measured: 2.6e-9, 4.1e-9, and for bf16 and
+// fp16 2.1e-5 and 3.2e-6.
 TEST(Checkpoint, TrainingInAnotherLayoutFollowsTheRunThatNeverMoved) {
   const std::map<std::string, double> bounds{
       {"fp32", 1e-7}, {"Adafactor", 1e-7}, {"bf16", 5e-4}, {"fp16", 1e-4}};
@@ -321,8 +324,8 @@ TEST(Checkpoint, TrainingInAnotherLayoutFollowsTheRunThatNeverMoved) {
   }
 }
 
-// States that several ranks hold, beside others that they cut: each is saved once, whatever lists
-// the ranks have of them.
+// Some optimizer states are replicated on several ranks, and others are sharded over them. Each is
+// saved once, whatever the lists of the ranks contain.
 TEST(Checkpoint, StatesOfSeveralRanksAreSavedOnce) {
   for (const char* dtype : {"bf16", "fp32"}) {
     for (const int stage : {1, 2, 3}) {
@@ -351,8 +354,8 @@ TEST(Checkpoint, StatesOfSeveralRanksAreSavedOnce) {
   }
 }
 
-// One that commit aa0656d saved: bf16, AdamW, two data ranks and two stages. Later versions of the
-// format leave it and this test as they are.
+// A checkpoint that commit aa0656d saved: bf16, AdamW, two data ranks and two stages. Later
+// versions of the format leave it and this test as they are.
 TEST(Checkpoint, OfFormat1LoadsForEver) {
   const std::string folder = source_dir() + "/tests/golden/checkpoint_v1";
   const json expected = parse_json(read_file(folder + ".json"), "checkpoint_v1.json");

@@ -1,4 +1,4 @@
-// Checkpoints that are damaged in any byte, that lack something, and whose disks fail.
+// Checkpoints with a damaged byte or a missing part, and checkpoints on disks that fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,9 +69,9 @@ TEST(DamagedCheckpoint, WhereTheNewestIsDamagedTheOneBeforeServes) {
     Told told;
     train(config(dir), usual_device(), told.hooks());
     EXPECT_THAT(told.all(), HasSubstr(path));
-    EXPECT_THAT(told.all(), HasSubstr("going on from " + (dir / "w/iteration-2")));
+    EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
     EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
-    // What replaced the damaged one is whole.
+    // The checkpoint that replaced the damaged one is complete.
     EXPECT_EQ(damages(dir / "w/iteration-4", open_checkpoint(dir / "w/iteration-4")),
               std::vector<std::string>());
     EXPECT_EQ(sums_of(dir / "w/iteration-4"), sums_of(whole / "w/iteration-4"));
@@ -88,13 +88,14 @@ TEST(DamagedCheckpoint, OfWhichNoneIsWholeNoRunBeginsAnew) {
   EXPECT_TRUE(prepare_training(never).start.checkpoints.empty());
 }
 
-// On another disk, say: nothing that a run could mistake for none.
+// The folder may lie on another disk, for example. A run must not mistake it for a missing
+// checkpoint.
 TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreNotNone) {
   const TempDir dir;
   train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
   fs::rename(dir / "w/iteration-6", dir / "elsewhere");
   fs::create_directory_symlink(dir / "elsewhere", dir / "w/iteration-6");
-  EXPECT_THAT(find_checkpoints(dir / "w").at(0).problem, HasSubstr("is no directory of its own"));
+  EXPECT_THAT(find_checkpoints(dir / "w").at(0).problem, HasSubstr("is a link or no directory"));
   EXPECT_THROW(prepare_training(run_config(dir.path())), RequestError);
   fs::create_symlink("loop", dir / "loop");
   EXPECT_THAT(message_of<RequestError>([&] { find_checkpoints(dir / "loop"); }),
@@ -102,7 +103,7 @@ TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreNotNone) {
   EXPECT_TRUE(find_checkpoints(dir / "none").empty());
 }
 
-// A loss that is not a number is one of the evaluation, not of the weights.
+// A loss that is not a number concerns the evaluation, not the weights.
 TEST(DamagedCheckpoint, AValidationLossThatIsNoNumberIsLeftOut) {
   const TempDir dir;
   Told told;
@@ -163,7 +164,7 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
     EXPECT_THAT(message(other), HasSubstr(name));
   }
   for (const auto& [name, number] : whole.numbers) {
-    // The trainer's, and what is there for people.
+    // The test leaves out the trainer's numbers and the numbers saved for people.
     if (name == "skipped" || name.starts_with("data.train.")) continue;
     Manifest other = whole;
     other.numbers.erase(name);
@@ -182,11 +183,11 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
   const Overrides each = small + Overrides{"checkpoint.save_interval=2", "checkpoint.min_slice=0"};
   train(run_config(whole.path(), each, {2, 1, 1}));
   int failures = 0;
-  for (int fails = 0;; fails += fails < 30 ? 1 : 7) {  // the n-th operation
+  for (int fails = 0;; fails += fails < 30 ? 1 : 7) {  // the number of the operation that fails
     const bool beside = fails % 2 == 1;
     SCOPED_TRACE(fails);
     const TempDir dir;
-    // The first checkpoint is there.
+    // The first checkpoint exists.
     Told first, told;
     train(run_config(dir.path(), each, {2, 1, 1}), usual_device(), first.hooks(2));
     const auto before = sums_of(dir / "w/iteration-2");
@@ -209,7 +210,7 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     if (left >= 0) break;
     ++failures;
     EXPECT_THAT(told.all() + error, HasSubstr("No space left on device"));
-    if (!beside) {  // else it may have failed after the last line
+    if (!beside) {  // an asynchronous save may have failed after the last line
       const auto last = read_metrics(dir / "log/metrics.jsonl").back();
       const bool told_so =
           told.all().find("CHECKPOINT FAILED after iteration 4") != std::string::npos;

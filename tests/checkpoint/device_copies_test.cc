@@ -18,7 +18,7 @@ const Overrides saving{"checkpoint.asynchronous=true", "checkpoint.save_interval
                        "checkpoint.min_slice=0",       "training.train_iters=8",
                        "training.deterministic=true",  "runtime.device=cuda"};
 
-// Everything of a GPU's memory but so much, while it lives.
+// Holds all of a GPU's free memory but `left` bytes while it lives.
 class Hog {
  public:
   explicit Hog(std::int64_t left)
@@ -36,9 +36,9 @@ class Hog {
 };
 
 struct Ended {
-  std::map<std::string, std::uint64_t> third, last;  // sums of the tensors of these checkpoints
+  std::map<std::string, std::uint64_t> third, last;  // sums of these checkpoints' tensors
   std::int64_t staged = 0;
-  bool waited = false;  // for the disk, which writes nothing before the fifth iteration has ended
+  bool waited = false;  // for the disk, which writes nothing before iteration 5 has ended
 };
 
 Ended run(const Overrides& more, const Layout& layout = {}) {
@@ -55,14 +55,14 @@ Ended run(const Overrides& more, const Layout& layout = {}) {
     }
   });
   inputs.files = &files;
-  // Less than a portion: all other copies have to be written before the state may change.
+  // The limit is less than a portion: all other copies must be written before the state may change.
   inputs.config.checkpoint.staging_limit = 1;
   Told told;
   TrainerHooks hooks = told.hooks();
   hooks.on_iteration = [&](IterationMetrics& m) {
     ended.staged = std::max(ended.staged, m.peak_memory.at("staging"));
     shut = m.iteration >= 3;
-    if (m.iteration == 5) fifth = true;  // the next save waits for the one before
+    if (m.iteration == 5) fifth = true;  // the next save waits for the previous one
   };
   train(inputs, On::cuda, hooks);
   ended.waited = late;

@@ -1,4 +1,5 @@
-// Runs that go on from another checkpoint than the newest, and what becomes of the others.
+// Runs that resume from a checkpoint other than the newest, and the effect on the other
+// checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,8 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Killed before its next save, a run that has gone back goes on from there, not from what it left.
+// A run that went back and is killed before its next save resumes from the checkpoint it went back
+// to, not from a later one.
 TEST(GoingBack, IsRememberedByARunThatDies) {
   const TempDir whole, dir;
   Job(every_second(whole)).run();
@@ -36,23 +38,24 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
     if (m.iteration == 4) throw std::runtime_error("killed");
   };
   EXPECT_THROW(Job(every_second(dir, {"checkpoint.load=2"})).run(hooks), std::runtime_error);
-  EXPECT_THAT(dies.all(), HasSubstr("iteration-6 is later than where this run goes on: set aside"));
+  EXPECT_THAT(dies.all(),
+              HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
   EXPECT_EQ(read_file(dir / "w/latest"), "iteration-2\n");
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2}));
-  EXPECT_EQ(set_aside_in(dir / "w").size(), 2u);
+  EXPECT_EQ(quarantined_in(dir / "w").size(), 2u);
   EXPECT_TRUE(
       damages(dir / "w/set-aside-iteration-6", open_checkpoint(dir / "w/set-aside-iteration-6"))
           .empty());
   Job(every_second(dir)).run(told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("going on from " + (dir / "w/iteration-2")));
+  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
   EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
-  // Once more: the names are taken.
+  // The test goes back once more: the names of the quarantined folders are taken.
   Job(every_second(dir, {"checkpoint.load=4"})).run(told.hooks());
   EXPECT_TRUE(fs::exists(dir / "w/set-aside-iteration-6-2"));
-  // A run that begins anew replaces the run's checkpoints, and nothing that was put aside.
+  // A run that starts over replaces the run's checkpoints, but none in quarantine.
   Job(every_second(dir, {"checkpoint.resume=never", "logging.overwrite=true"})).run();
-  EXPECT_EQ(set_aside_in(dir / "w").size(), 3u);
+  EXPECT_EQ(quarantined_in(dir / "w").size(), 3u);
 }
 
 TEST(GoingBack, DamagedCheckpointsAreNoReasonForGoodOnesToGo) {
@@ -61,13 +64,14 @@ TEST(GoingBack, DamagedCheckpointsAreNoReasonForGoodOnesToGo) {
   train(every_second(dir, two));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 6}));
   damage(dir / "w/iteration-6/model.safetensors");
-  // A new one comes, and with it the one that was gone on from is among the newest two.
+  // After the next save, the two newest checkpoints are that one and the one from which the run
+  // resumed.
   train(every_second(dir, two + Overrides{"training.train_iters=8", "checkpoint.save_interval=8"}));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 8}));
-  EXPECT_EQ(set_aside_in(dir / "w"), (std::vector<std::string>{dir / "w/set-aside-iteration-6"}));
+  EXPECT_EQ(quarantined_in(dir / "w"), (std::vector<std::string>{dir / "w/set-aside-iteration-6"}));
 }
 
-// Whole, but not what the run needs: no reason to take an older one in its place.
+// A checkpoint that is complete but doesn't fit the run is no reason to take an older one instead.
 TEST(GoingBack, CheckpointsOfAnotherStateAreNotPassedOver) {
   const TempDir dir;
   Job(every_second(dir, {"training.train_iters=4"})).run();
@@ -82,7 +86,7 @@ TEST(GoingBack, CheckpointsOfAnotherStateAreNotPassedOver) {
     EXPECT_THAT(error.what(), Not(HasSubstr("no other checkpoint")));
   }
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
-  EXPECT_TRUE(set_aside_in(dir / "w").empty());
+  EXPECT_TRUE(quarantined_in(dir / "w").empty());
 }
 
 TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
@@ -90,7 +94,7 @@ TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
   train(every_second(dir));
   TrainingInputs inputs = prepare_training(
       LoadedConfig{.config = every_second(dir, {"checkpoint.load=2", "training.train_iters=3"})});
-  // Renames need no room; of what is written nothing is.
+  // A file system in which renames succeed, because they need no disk space, and every write fails.
   class Renames final : public FileSystem {
    public:
     void make_directory(const std::string&) override { throw Error("no space"); }
@@ -106,9 +110,10 @@ TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
   } renames;
   inputs.files = &renames;
   Told told;
-  EXPECT_THROW(train(inputs, usual_device(), told.hooks()), Error);  // the last save
+  EXPECT_THROW(train(inputs, usual_device(), told.hooks()), Error);  // the last save fails
   EXPECT_THAT(told.all(), HasSubstr("warning: no space"));
-  EXPECT_THAT(told.all(), HasSubstr("iteration-6 is later than where this run goes on: set aside"));
+  EXPECT_THAT(told.all(),
+              HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
 
@@ -136,7 +141,7 @@ TEST(GoingBack, TheFolderOfARunThatIsOverGivesItsWeightsAndSaysSo) {
   EXPECT_EQ(metrics_in(other.path()).size(), 6u);
 }
 
-// All the ranks of a process, each with checkpoints of its own to choose from.
+// All ranks are in one process; each has its own checkpoints to choose from.
 TEST(GoingBack, RanksThatWouldTakeDifferentCheckpointsAreRefused) {
   const TempDir dir;
   const Config config =
@@ -160,7 +165,7 @@ TEST(GoingBack, RanksThatWouldTakeDifferentCheckpointsAreRefused) {
   run(false);
 }
 
-// A rank has an error of its own while a save is on its way: all of its copies are made.
+// A rank has an error of its own while a save is in progress: all copies of the save are made.
 TEST(GoingBack, AnErrorDoesNotTakeTheSaveThatIsOnItsWay) {
   const TempDir dir;
   TrainingInputs inputs = prepare_training(run_config(
@@ -196,7 +201,7 @@ TEST(GoingBack, AFolderThatIsRemovedIsMadeAnew) {
       if (empty) fs::create_directory(dir / "w");
     };
     Job(every_second(dir, {"checkpoint.resume=never", "logging.overwrite=true"})).run(hooks);
-    EXPECT_THAT(told.all(), HasSubstr("was removed while the run went on; made anew"));
+    EXPECT_THAT(told.all(), HasSubstr("was removed during the run; made again"));
     EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 6}));
     EXPECT_TRUE(fs::exists(dir / "w/model.safetensors"));
     EXPECT_THAT(read_file(dir / "w/.trident-run"), HasSubstr("run_id"));
@@ -214,13 +219,13 @@ TEST(GoingBack, WhatLiesThereNowIsAnothers) {
     std::ofstream(dir / "w/somebodys") << "x";
   };
   EXPECT_THAT(message_of<Error>([&] { Job(every_second(dir)).run(hooks); }),
-              HasSubstr("replaced while the run went on"));
+              HasSubstr("replaced during the run"));
   EXPECT_THAT(told.all(), HasSubstr("this folder was replaced"));
   EXPECT_THAT(told.all(), HasSubstr("CHECKPOINT FAILED after iteration 4"));
   EXPECT_EQ(iterations_in(dir / "w"), std::vector<std::int64_t>());
 }
 
-// Between looking and locking another run has come and gone.
+// Another run has started and ended between the search for checkpoints and the lock.
 TEST(GoingBack, CheckpointsThatCameMeanwhileAreNotPassedOver) {
   const TempDir dir;
   Job(every_second(dir)).run();

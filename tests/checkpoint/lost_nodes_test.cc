@@ -1,4 +1,4 @@
-// Starts that find less on the nodes than there was, or what others have left there.
+// Starts that find fewer files on the nodes than were saved, or files of other runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ TEST(LostNodes, ARunThatHasNothingElseWaitsForThem) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 5u);
   fs::remove_all(dir / "nodes");
   fs::rename(dir / "away", dir / "nodes");
-  fs::remove(dir / "w/.trident-run");  // the list of starts tells which run it is
+  fs::remove(dir / "w/.trident-run");  // the list of starts identifies the run
   EXPECT_THAT(killed_at(6, on_nodes(dir)), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
@@ -41,10 +41,10 @@ TEST(LostNodes, ARunThatGoesOnWithoutThemSaysSo) {
   fs::remove_all(dir / "nodes");
   Told told;
   run_to_end(on_nodes(dir, three_durable), told.hooks());
-  EXPECT_THAT(told.all(),
-              HasSubstr("nothing of that is in \"" + (dir / "nodes") + "\": going on without"));
-  EXPECT_THAT(told.all(), HasSubstr("going on from " + (dir / "w/iteration-3")));
-  // At its end nothing is missing any more.
+  EXPECT_THAT(told.all(), HasSubstr("nothing of that is in \"" + (dir / "nodes") +
+                                    "\": resuming without them"));
+  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-3")));
+  // At the end of the run nothing is missing any more.
   Told again;
   run_to_end(on_nodes(dir, {"training.train_iters=8"}), again.hooks());
   EXPECT_THAT(again.all(), ::testing::Not(HasSubstr("on its nodes")));
@@ -59,7 +59,7 @@ TEST(LostNodes, AStartThatFailsRemovesNothing) {
   fs::rename(node, dir / "away");
   write_file_atomic(node, "a file");
   EXPECT_THAT(message_of<Error>([&] { run_to_end(config); }),
-              HasSubstr("is no directory of this user's own"));
+              HasSubstr("not a directory that belongs to this user"));
   fs::remove(node);
   fs::rename(dir / "away", node);
   EXPECT_EQ(kept_by_nodes(dir), both_have_four);
@@ -67,7 +67,7 @@ TEST(LostNodes, AStartThatFailsRemovesNothing) {
   EXPECT_THAT(killed_at(6, config), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
-// Whoever starts first has what lies there; the other one never touches it.
+// The first run to start owns the files there; the other run never touches them.
 TEST(LostNodes, AFolderAndWhatWasCopiedToItsPlaceAreTwo) {
   for (const char* first : {"a", "kept"}) {
     SCOPED_TRACE(first);
@@ -82,8 +82,8 @@ TEST(LostNodes, AFolderAndWhatWasCopiedToItsPlaceAreTwo) {
     fs::copy(dir / "kept", dir / "a", fs::copy_options::recursive);
     EXPECT_THAT(killed_at(6, config(first)), HasSubstr("node-*/iteration-4: iteration 4"));
     EXPECT_THAT(killed_at(6, config(second)),
-                HasSubstr("going on from " + (dir / second) + "/w/iteration-3"));
-    run_to_end(config(second));  // and leaves the nodes
+                HasSubstr("resuming from " + (dir / second) + "/w/iteration-3"));
+    run_to_end(config(second));  // the run ends, and removes its files from the nodes
     EXPECT_THAT(killed_at(6, config(first)), HasSubstr("node-*/iteration-4: iteration 4"));
   }
 }
@@ -114,10 +114,10 @@ TEST(LostNodes, AnOlderOneOfALaterFormatIsInNobodysWay) {
                       [](nlohmann::json& document) { document["version"] = 2; });
     }
     if (durable == 5) {
-      EXPECT_THAT(killed_at(6, config), HasSubstr("going on from " + (dir / "w/iteration-5")));
+      EXPECT_THAT(killed_at(6, config), HasSubstr("resuming from " + (dir / "w/iteration-5")));
     } else {
       EXPECT_THAT(message_of<RequestError>([&] { run_to_end(config); }),
-                  HasSubstr("another format's"));
+                  HasSubstr("another format"));
       EXPECT_EQ(kept_by_nodes(dir), both_have_four);
     }
   }
@@ -126,7 +126,7 @@ TEST(LostNodes, AnOlderOneOfALaterFormatIsInNobodysWay) {
 TEST(LostNodes, OneStartAtATimeLooks) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
-  StartHold hold(dir / "w");
+  StartLock hold(dir / "w");
   EXPECT_THAT(message_of<Error>([&] { run_to_end(on_nodes(dir)); }),
               HasSubstr("another start of the run there is under way"));
   hold.release();

@@ -44,7 +44,7 @@ std::string message_of(const std::string& text) {
   return "no error";
 }
 
-// The text of a document that somebody has changed, with the root that it should have.
+// The text of a changed document, with the root that belongs to it.
 std::string sealed(const nlohmann::json& document) {
   std::string text = document.dump();
   text.pop_back();
@@ -112,7 +112,7 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
     other[nlohmann::json::json_pointer(path)] = value;
     return message_of(sealed(other));
   };
-  EXPECT_THAT(with("/version", 2), HasSubstr("/version: 2 is another format's"));
+  EXPECT_THAT(with("/version", 2), HasSubstr("/version: 2 is another format"));
   EXPECT_THAT(with("/format", "x"), HasSubstr("/format"));
   EXPECT_THAT(with("/iteration", -1), HasSubstr("/iteration: needs a whole number"));
   EXPECT_THAT(with("/iteration", 1.5), HasSubstr("/iteration: needs a whole number"));
@@ -147,7 +147,7 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
   other.erase(1);
   EXPECT_THAT(shards(other), HasSubstr("pieces hold 20 of 24 elements"));
   other = shard;
-  other[1][3] = 1;  // overlaps, and leaves a hole
+  other[1][3] = 1;  // the slices overlap and leave a hole
   EXPECT_THAT(shards(other), HasSubstr("pieces overlap at (0, 1)"));
   other = shard;
   other.push_back(shard[0]);
@@ -161,7 +161,8 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
   EXPECT_THAT(message_of(sealed(whole).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));
 }
 
-// Random guillotine cuts tile; moving one piece by one does not.
+// Random guillotine partitions tile the tensor. A slice that is moved by one element breaks the
+// tiling.
 TEST(Manifest, TellsTilingsFromOthers) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {

@@ -1,4 +1,4 @@
-// Checkpoints on the nodes themselves, and going on from them when nodes are gone.
+// Checkpoints on the nodes themselves, and resuming from them when nodes are lost.
 #include "checkpoint/node_checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,8 @@ struct NodeCase {
 
 class NodeCheckpointIn : public ::testing::TestWithParam<NodeCase> {};
 
-// Whichever node is lost, the run goes on from the nodes' newest one, and to the bit.
+// Whichever node is lost, the run resumes from the newest checkpoint on the nodes, bitwise
+// identical.
 TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
   const NodeCase& how = GetParam();
   const TempDir whole;
@@ -96,7 +97,7 @@ TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 7u);
 }
 
-// The node may come back: what the others have doesn't go unasked.
+// The lost node may come back, so a start removes the other nodes' files only on request.
 TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
   const TempDir dir;
   const Config config = on_nodes(dir, {"checkpoint.local.replicas=0"});
@@ -104,7 +105,7 @@ TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
   fs::remove_all(fs::path(node_run_folder(dir)) / "node-1");
   const auto kept_there = kept_by_nodes(dir);
   EXPECT_THAT(message_of<RequestError>([&] { run_to_end(config); }),
-              HasSubstr("iteration 4 on the nodes: 4 of 6 files are there whole"));
+              HasSubstr("iteration 4 on the nodes: 4 of 6 files are there and undamaged"));
   EXPECT_EQ(kept_by_nodes(dir), kept_there);
   killed_at(2, on_nodes(dir, {"checkpoint.local.replicas=0", "checkpoint.resume=never",
                               "logging.overwrite=true"}));
@@ -114,21 +115,21 @@ TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
   run_to_end(on_nodes(whole, three));
-  killed_at(5, on_nodes(dir, three));  // 2 on the nodes, 3 saved, 4 on the nodes
-  // One bad byte is mended by the copy on the other node.
+  killed_at(5, on_nodes(dir, three));  // 2 is on the nodes, 3 in the folder, 4 on the nodes
+  // The copy on the other node repairs one bad byte.
   const std::string part = "/iteration-4/trident/part-00001-of-00004.safetensors";
   damage(node_run_folder(dir) + "/node-0" + part);
   EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
   damage(node_run_folder(dir) + "/node-1" + part);
   Told told;
   run_to_end(on_nodes(dir, three), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
+  EXPECT_THAT(told.all(), HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
   EXPECT_THAT(told.all(), HasSubstr("iteration 4 on the nodes: "));
   EXPECT_THAT(told.all(), HasSubstr(part + ": bytes 0 to "));
   expect_as_uninterrupted(dir, whole);
 }
 
-// What was saved later than where a run goes on is no more.
+// A run that goes back removes the checkpoints that are later than the one from which it resumes.
 TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
   const TempDir dir;
   const Overrides three{"checkpoint.save_interval=3"};
@@ -140,12 +141,12 @@ TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
   EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
 }
 
-// Nodes that were away while the run went on, or went back, come back with what they had.
+// Nodes that were away while the run continued or went back return with their old files.
 TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
   run_to_end(on_nodes(whole, three));
-  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  killed_at(6, on_nodes(dir, three));  // 3 is saved in the folder, 4 on the nodes
   const std::string folder = node_run_folder(dir);
   fs::copy(folder, dir / "away", fs::copy_options::recursive);
   const auto comes_back = [&] {
@@ -155,13 +156,14 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
       fs::permissions(folder + node, fs::perms::owner_all);
     }
   };
-  // Gone back behind it, with another place for the nodes': 4 is of a branch that was left.
+  // The run goes back behind 4 and uses another node folder: 4 belongs to an abandoned branch.
   killed_at(5, on_nodes(dir, three + Overrides{"checkpoint.load=3",
                                                "checkpoint.local.dir=" + dir / "elsewhere",
                                                "checkpoint.local.interval=100"}));
   comes_back();
   EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
-  // Gone on from it, and further: 4 has led here, and is older than 6.
+  // The run has resumed from 4 and continued: 4 is an ancestor of the current state, and older than
+  // 6.
   comes_back();
   const std::string start = read_file(dir / "w/.trident-starts");
   EXPECT_EQ(read_starts(dir / "w", fs::path(folder).filename().string().substr(0, 16)).list.size(),
@@ -176,21 +178,21 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   expect_as_uninterrupted(dir, whole);
 }
 
-// Without the list of starts nobody knows whether what the nodes have has led here.
+// Without the list of starts the run can't know whether the nodes' checkpoints are its ancestors.
 TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
   run_to_end(on_nodes(whole, three));
-  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  killed_at(6, on_nodes(dir, three));  // 3 is saved in the folder, 4 on the nodes
   const std::string list = dir / "w/.trident-starts", text = read_file(list);
   const auto refusal = [&] { return message_of<Error>([&] { run_to_end(on_nodes(dir, three)); }); };
   fs::remove(list);
   EXPECT_THAT(refusal(), HasSubstr("/iteration-4 is of a start that"));
   write_file_atomic(list, "?");
-  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it tells which"));
+  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it lists which"));
   fs::remove(list);
   fs::create_directory(list);
-  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it tells which"));
+  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it lists which"));
   EXPECT_EQ(kept_by_nodes(dir),
             (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
   fs::remove(list);
@@ -204,7 +206,7 @@ TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
 TEST(NodeCheckpoint, IsFoundWhereTheRunsFileWasLost) {
   const TempDir dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  killed_at(6, on_nodes(dir, three));  // 3 is saved in the folder, 4 on the nodes
   write_file_atomic(dir / "w/.trident-run", "");
   EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
   fs::remove(dir / "w/.trident-run");
@@ -219,11 +221,11 @@ TEST(NodeCheckpoint, OfADamagedManifestTheRunSpeaks) {
     damage(node_run_folder(dir) + node + "/iteration-4/trident/manifest.json");
   }
   const std::string told = killed_at(6, on_nodes(dir, three));
-  EXPECT_THAT(told, HasSubstr("not a checkpoint to go on from: iteration 4 on the nodes: "));
-  EXPECT_THAT(told, HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
+  EXPECT_THAT(told, HasSubstr("can't resume from a checkpoint: iteration 4 on the nodes: "));
+  EXPECT_THAT(told, HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
 }
 
-// A copy goes its own way, and a run that is moved keeps what it has on the nodes.
+// A copied run is independent of the original, and a moved run keeps its checkpoints on the nodes.
 TEST(NodeCheckpoint, ACopyHasAFolderOfItsOwn) {
   const TempDir dir;
   const auto config = [&](const std::string& name) {
@@ -232,8 +234,8 @@ TEST(NodeCheckpoint, ACopyHasAFolderOfItsOwn) {
   };
   killed_at(6, config("a"));
   fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
-  EXPECT_THAT(killed_at(6, config("b")), HasSubstr("going on from " + dir / "b/w/iteration-3"));
-  run_to_end(config("b"));  // and leaves the nodes
+  EXPECT_THAT(killed_at(6, config("b")), HasSubstr("resuming from " + dir / "b/w/iteration-3"));
+  run_to_end(config("b"));  // the run ends, and removes its files from the nodes
   EXPECT_THAT(killed_at(6, config("a")), HasSubstr("node-*/iteration-4: iteration 4"));
   fs::rename(dir / "a", dir / "c");
   EXPECT_THAT(killed_at(6, config("c")), HasSubstr("node-*/iteration-4: iteration 4"));
@@ -245,13 +247,13 @@ TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {
   EXPECT_TRUE(starts.leads_here("c", 8));
   EXPECT_FALSE(starts.leads_here("c", 9));
   EXPECT_TRUE(starts.leads_here("b", 6));
-  EXPECT_FALSE(starts.leads_here("b", 7));  // 8 of d is of c's branch
+  EXPECT_FALSE(starts.leads_here("b", 7));  // 8 of d belongs to c's branch
   EXPECT_TRUE(starts.leads_here("a", 6));
   EXPECT_FALSE(starts.leads_here("a", 10));
   EXPECT_FALSE(starts.leads_here("e", 0));
 }
 
-// And a run that begins anew leaves none of the one before it.
+// A run that starts over also removes all node checkpoints of the run before it.
 TEST(NodeCheckpoint, ThoseOfARunThatWasReplacedGo) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
@@ -306,13 +308,15 @@ TEST(NodeCheckpoint, AFolderThatIsNotTheUsersOwnIsRefused) {
   } catch (const Error& error) {
     EXPECT_THAT(
         error.what(),
-        AllOf(HasSubstr("/checkpoint/local/dir: "), HasSubstr(own),
-              HasSubstr("is no directory of this user's own that nobody else may write to")));
+        AllOf(
+            HasSubstr("/checkpoint/local/dir: "), HasSubstr(own),
+            HasSubstr(
+                "not a directory that belongs to this user and that no other user may write to")));
   }
 }
 
 TEST(NodeRole, CopiesLieOnOtherNodesAndAreShared) {
-  // Three nodes of 2, 3 and 1 ranks.
+  // Three nodes with 2, 3 and 1 ranks.
   const Nodes nodes = Nodes::found({0, 0, 1, 1, 1, 2});
   for (const std::int64_t replicas : {0, 1, 2, 5}) {
     std::vector<NodeRole> roles;
@@ -353,7 +357,7 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   const std::string text = told.all();
   const auto at = text.find("a save has cost ");
   ASSERT_NE(at, std::string::npos) << text;
-  // The last save is no iteration's.
+  // The last save belongs to no iteration.
   EXPECT_NEAR(std::stod(text.substr(at + 16)), pauses / 19, 0.2 * pauses / 19) << text;
 }
 

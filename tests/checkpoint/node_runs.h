@@ -1,4 +1,4 @@
-// Short runs that save on nodes, which are killed.
+// Short runs that save on nodes and are killed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace trident::testing {
 inline const std::string on_this_device =
     usual_device() == On::cuda ? "runtime.device=cuda" : "runtime.device=cpu";
 
-// Four ranks on two nodes; a checkpoint there after every second iteration.
+// Four ranks on two nodes, with a checkpoint on the nodes after every second iteration.
 inline Config on_nodes(const TempDir& dir, const Overrides& more = {},
                        const Layout& layout = {.data = 2, .tensor = 2}) {
   return run_config(
@@ -35,7 +35,8 @@ inline void run_to_end(const Config& config, const TrainerHooks& hooks = {}) {
   run_job(job, {.trainer = hooks});
 }
 
-// Dies at an iteration, whose line isn't written any more. What it has said.
+// Runs a process that dies at this iteration, before it writes the iteration's line. Returns its
+// messages.
 inline std::string killed_at(std::int64_t iteration, const Config& config) {
   Told told;
   TrainerHooks hooks = told.hooks();
@@ -58,7 +59,7 @@ inline std::string node_run_folder(const TempDir& dir) {
   return found;
 }
 
-// "node-0/iteration-4" and so on.
+// The checkpoints on the nodes: "node-0/iteration-4" and so on.
 inline std::set<std::string> kept_by_nodes(const TempDir& dir) {
   std::set<std::string> list;
   if (!std::filesystem::exists(dir / "nodes")) return list;

@@ -1,4 +1,4 @@
-// Runs that take a part of another run's checkpoint, or take it under other names.
+// Runs that load a part of another run's checkpoint, or load it under other names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::int64_t whole_number(const Manifest& manifest, const std::string& name) {
   return std::get<std::int64_t>(manifest.numbers.at(name));
 }
 
-// A run of 6 iterations with a checkpoint at 3 and 6, and others that begin with the one at 3.
+// A run of 6 iterations with checkpoints at 3 and 6, and other runs that begin with the one at 3.
 class PartialLoad : public ::testing::Test {
  protected:
   static Config config(const TempDir& dir, const Overrides& more = {}, const Layout& layout = {}) {
@@ -54,7 +54,7 @@ class PartialLoad : public ::testing::Test {
 
   void SetUp() override { train(config(first_)); }
 
-  // A run that begins with it; its messages.
+  // Runs a training that begins with this checkpoint, and returns its messages.
   std::string begin(const TempDir& dir, const Overrides& more, const Layout& layout = {}) {
     Told told;
     train(config(dir, Overrides{"checkpoint.load=" + from()} + more, layout), usual_device(),
@@ -67,7 +67,7 @@ class PartialLoad : public ::testing::Test {
 
 TEST_F(PartialLoad, TheWeightsAloneBeginARunAsAHuggingFaceDirectoryDoes) {
   const TempDir whole, alone;
-  // The same weights without what makes the folder a checkpoint.
+  // The same weights without the files that make the folder a checkpoint.
   fs::create_directory(whole / "hf");
   for (const char* name : {"config.json", "model.safetensors"}) {
     fs::copy(from() + "/" + name, whole / "hf");
@@ -102,7 +102,7 @@ TEST_F(PartialLoad, WithoutThePlaceInTheDataSamplesBeginAnew) {
   const std::int64_t batch = config(dir).batch.global_batch_size;
   EXPECT_EQ(whole_number(manifest, "optimizer.step"), 6);
   EXPECT_EQ(manifest.samples, 3 * batch);
-  // What it is about: the first batch is that of a new run.
+  // Without "data" and "iteration", the first batch is that of a new run.
   begin(both, excluding({"data", "iteration"}) +
                   Overrides{"optimizer.params.lr=0", "scheduler.min_lr=0"});
   const TempDir fresh;
@@ -125,7 +125,7 @@ TEST_F(PartialLoad, WithoutTheIterationTheDataGoesOn) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 6u);
 }
 
-// What was asked of another run's checkpoint is not asked of its own.
+// checkpoint.load's options apply to another run's checkpoint, and not to the run's own ones.
 TEST_F(PartialLoad, ARunThatHasBegunSoGoesOnFromItsOwnCheckpointsWhole) {
   const TempDir once, twice;
   const Overrides parts = excluding({"optimizer", "iteration"});
@@ -134,12 +134,12 @@ TEST_F(PartialLoad, ARunThatHasBegunSoGoesOnFromItsOwnCheckpointsWhole) {
   Told before, told;
   train(config(twice, Overrides{asked} + parts), usual_device(), before.hooks(3));
   train(config(twice, Overrides{asked} + parts), usual_device(), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("going on from " + (twice / "w")));
+  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (twice / "w")));
   EXPECT_EQ(metrics_in(twice.path()), metrics_in(once.path()));
   EXPECT_EQ(sums_of(twice / "w/iteration-6"), sums_of(once / "w/iteration-6"));
 }
 
-// As if the model's code had given its tensors other names since.
+// Renames tensors in a checkpoint, as if the model's code had renamed them since.
 void rename_in(const std::string& folder, const std::string& part, const std::string& with) {
   const std::string path = folder + "/trident/manifest.json";
   Manifest manifest = parse_manifest(read_file(path), path);
@@ -162,7 +162,7 @@ TEST_F(PartialLoad, TensorsOfOtherNamesAreMapped) {
   const std::string told =
       begin(dir, {R"(checkpoint.key_mapping={"blocks.*.ffn.up.weight": "layers.*.mlp.up.weight",
                      "blocks.0.ffn.*": "layers.0.mlp.*"})"});
-  EXPECT_THAT(told, HasSubstr("tensors: blocks.0.ffn.* there is layers.0.mlp.* here"));
+  EXPECT_THAT(told, HasSubstr("tensors: blocks.0.ffn.* in the checkpoint is layers.0.mlp.* here"));
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(first_ / "w/iteration-6"));
   const auto problem = [&](const char* mapping) -> std::string {
     try {
@@ -173,17 +173,17 @@ TEST_F(PartialLoad, TensorsOfOtherNamesAreMapped) {
     return "";
   };
   EXPECT_THAT(problem(R"({"blocks.1.*": "layers.1.*"})"),
-              HasSubstr("config: /checkpoint/key_mapping/blocks.1.*: there is no such tensor"));
+              HasSubstr("config: /checkpoint/key_mapping/blocks.1.*: it applies to no tensor"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.up.*": "layers.0.mlp.up.*", "blocks.0.ffn.up.weight":
                           "layers.0.mlp.up.weight", "blocks.0.ffn.up.bias": "layers.0.mlp.up.bias"})"),
-              HasSubstr("no such tensor that no other entry is about"));
+              HasSubstr("it applies to no tensor"));
   EXPECT_THAT(problem(R"({"*.0.ffn.up.weight": "*.0.a", "blocks.0.ffn.up.*": "b*"})"),
-              HasSubstr("is as well about \"blocks.0.ffn.up.weight\""));
-  // One with more text is about it: these two are not in each other's way.
+              HasSubstr("matches \"blocks.0.ffn.up.weight\""));
+  // The pattern with the most text applies, so the other two don't conflict.
   EXPECT_THAT(problem(R"({"*.0.ffn.up.weight": "*.0.a", "blocks.0.ffn.up.*": "layers.0.mlp.up.*",
                           "blocks.0.ffn.up.weight": "layers.0.mlp.up.weight"})"),
-              ::testing::AllOf(HasSubstr("/checkpoint/key_mapping/*.0.ffn.up.weight: there is no"),
-                               Not(HasSubstr("as well about"))));
+              ::testing::AllOf(HasSubstr("/checkpoint/key_mapping/*.0.ffn.up.weight: it applies"),
+                               Not(HasSubstr("equally well"))));
   EXPECT_THAT(problem(R"({"blocks.*": "layers"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.*": "same"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.up.weight": "embedding.weight"})"),
@@ -208,7 +208,7 @@ TEST_F(PartialLoad, TensorsOfAHuggingFaceDirectoryAreMapped) {
   EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
 }
 
-// Rows of the weights and of the optimizer's state, as a checkpoint has them.
+// The rows of a weight or of an optimizer state, as a checkpoint stores them.
 std::vector<float> table(const std::string& folder, const std::string& name) {
   CheckpointReader reader(folder);
   const SavedTensor& tensor = *reader.find(name);
@@ -242,7 +242,7 @@ TEST_F(PartialLoad, AVocabularyThatGrewKeepsItsRows) {
   for (const Layout& layout : {Layout{}, Layout{.data = 2, .tensor = 2}}) {
     const TempDir dir, weights;
     const Overrides zero{"zero_optimization.stage=" + std::to_string(layout.data - 1)};
-    // Saved before anything is trained: what has been loaded.
+    // The run saves before any training step: the checkpoint contains the loaded values.
     const std::string told = begin(dir, still + zero + Overrides{"training.train_iters=4"}, layout);
     EXPECT_THAT(told, HasSubstr("/model/vocab_size: " + std::to_string(entries) +
                                 " in the checkpoint, now " + std::to_string(entries + 13)));
@@ -251,7 +251,8 @@ TEST_F(PartialLoad, AVocabularyThatGrewKeepsItsRows) {
     EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), ours.begin()));
     EXPECT_TRUE(std::equal(ours.begin() + static_cast<std::ptrdiff_t>(size), ours.end(),
                            initial.begin() + static_cast<std::ptrdiff_t>(size)));
-    // The moments of the rows that were there: one step on, near those without the new rows.
+    // The moments of the rows that existed before are one step further, close to a run without the
+    // new rows.
     const auto kept = table(dir / "w/iteration-4", "exp_avg/embedding.weight");
     double distance = 0, norm = 0;
     for (std::size_t i = 0; i < size; ++i) {
@@ -260,7 +261,7 @@ TEST_F(PartialLoad, AVocabularyThatGrewKeepsItsRows) {
     }
     EXPECT_LT(distance, 0.01 * norm);
 
-    // From a Hugging Face directory the same weights.
+    // The same weights come from a Hugging Face directory.
     fs::create_directory(weights / "hf");
     for (const char* name : {"config.json", "model.safetensors"}) {
       fs::copy(from() + "/" + name, weights / "hf");
@@ -277,8 +278,9 @@ TEST_F(PartialLoad, AnotherOptimizerSaysWhatItLacksAndWhatItLeaves) {
   const TempDir dir, adam;
   const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
                       "optimizer.params.eps=null"};
-  EXPECT_THAT(begin(dir, sgd), HasSubstr("left in the checkpoint, as this run has no such state: "
-                                         "exp_avg, exp_avg_sq\n"));
+  EXPECT_THAT(begin(dir, sgd),
+              HasSubstr("not loaded from the checkpoint, as this run lacks these states: "
+                        "exp_avg, exp_avg_sq\n"));
   Told told;
   const Overrides from_sgd{"checkpoint.load=" + (dir / "w/iteration-6"), "training.train_iters=9"};
   try {
@@ -304,7 +306,8 @@ TEST(PartialLoadOfPrecisions, ALossScaleIsOfFp16WeightsAlone) {
   EXPECT_EQ(json::parse(lines[0])["loss_scale"], 256);
 }
 
-// Started again before its first checkpoint of its own, a run begins where it was to begin.
+// A run that restarts before its own first checkpoint begins at its configured starting point
+// again.
 TEST_F(PartialLoad, ARunThatDiesBeforeItsFirstCheckpointBeginsThereAgain) {
   const TempDir dir;
   const Overrides load{"checkpoint.load=" + from()};
@@ -323,7 +326,7 @@ TEST_F(PartialLoad, OnlyTheVocabularysRowsMayBeFewerAndThoseThatItsConfigSays) {
   fs::create_directory(source / "hf");
   fs::copy(from() + "/model.safetensors", source / "hf");
   json theirs = json::parse(read_file(from() + "/config.json"));
-  theirs["vocab_size"] = config(dir).model.vocab_size + 1;  // one more than the file has
+  theirs["vocab_size"] = config(dir).model.vocab_size + 1;  // one more than in the file
   write_file_atomic(source / "hf/config.json", theirs.dump());
   const std::string more = "model.vocab_size=" + std::to_string(config(dir).model.vocab_size + 13);
   try {
@@ -342,9 +345,8 @@ TEST(PartialLoadRequests, AreAboutAPathAlone) {
       run_config(dir.path(), small + Overrides{load} + excluding({"data"}));
       FAIL() << load;
     } catch (const RequestError& error) {
-      EXPECT_THAT(error.what(),
-                  HasSubstr("/checkpoint/exclude_from_loading: is about what the path "
-                            "in checkpoint.load leads to"));
+      EXPECT_THAT(error.what(), HasSubstr("/checkpoint/exclude_from_loading: applies to the path "
+                                          "in checkpoint.load"));
     }
   }
   EXPECT_THROW(

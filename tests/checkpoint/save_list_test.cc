@@ -1,4 +1,4 @@
-// What a rank saves of its state, number by number.
+// The state that a rank saves, compared number by number.
 #include "checkpoint/save_list.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,8 @@ TEST(SaveList, NoNumberThatIsNotFiniteIsPassedOver) {
   }
 }
 
-// Hugging Face has GPT-2's weights transposed, which goes by tiles; reading does it in another way.
+// Hugging Face stores GPT-2's weights transposed. Saving transposes by tiles, loading in another
+// way.
 TEST(SaveList, WeightsOfAnySizeAreTurnedAndBack) {
   for (const char* hidden : {"34", "70", "96"}) {
     SCOPED_TRACE(hidden);

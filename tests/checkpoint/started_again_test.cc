@@ -1,4 +1,5 @@
-// The same command, given again after a kill, goes on, whatever lay in its folders before.
+// The same command, given again after a kill, resumes the run, whatever its folders contained
+// before.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +40,7 @@ TEST(StartedAgain, OverTheWeightsOfTheRunBefore) {
       Job(checkpoints ? every_second(dir) : run_config(dir.path(), small)).run();
       die_at(5, every_second(dir, {"logging.overwrite=true", "checkpoint.resume=never"}));
       EXPECT_THAT(said_by(every_second(dir, {overwrite})),
-                  HasSubstr("going on from " + (dir / "w/iteration-4")));
+                  HasSubstr("resuming from " + (dir / "w/iteration-4")));
     }
   }
 }
@@ -51,7 +52,7 @@ TEST(StartedAgain, BeforeItsFirstCheckpoint) {
   EXPECT_THAT(said_by(every_second(dir)), HasSubstr("has ended before its first checkpoint"));
 }
 
-// Weights that the copy has known as its own stay so when their checkpoint goes.
+// The copy still owns the weights that it has recognised as its own after their checkpoint is gone.
 TEST(StartedAgain, ACopyThatHasGoneOn) {
   const TempDir dir, copy;
   Job(every_second(dir)).run();
@@ -60,7 +61,7 @@ TEST(StartedAgain, ACopyThatHasGoneOn) {
       every_second(copy, {"training.train_iters=12", "checkpoint.save_total_limit=1"});
   die_at(11, config);
   ASSERT_EQ(iterations_in(copy / "w"), (std::vector<std::int64_t>{10}));
-  EXPECT_THAT(said_by(config), HasSubstr("going on from " + (copy / "w/iteration-10")));
+  EXPECT_THAT(said_by(config), HasSubstr("resuming from " + (copy / "w/iteration-10")));
 }
 
 TEST(StartedAgain, ARunMayReplaceTheWeightsThatItLoads) {
@@ -91,7 +92,7 @@ TEST(StartedAgain, WhatWasSetAsideIsNoSetOfWeightsEither) {
   fs::remove_all(folder + "/trident");
   EXPECT_THAT(
       message_of<RequestError>([&] { Job(every_second(other, {"checkpoint.load=" + folder})); }),
-      HasSubstr("there is no whole checkpoint"));
+      HasSubstr("there is no complete checkpoint"));
 }
 
 }  // namespace

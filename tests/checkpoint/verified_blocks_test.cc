@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two files of some blocks, the last of each one short, with their sums.
+// Two files of several blocks with their sums; the last block of each file is short.
 class VerifiedBlocksTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -63,7 +63,7 @@ TEST_F(VerifiedBlocksTest, ManyThreadsGetWhatTheFilesHoldAndTheErrorsOfDamagedBl
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 15; ++i) {
-        const int n = (i + t / 2) % 5;  // two at the same place
+        const int n = (i + t / 2) % 5;  // two threads read the same block
         const std::string file = n < 3 ? "a" : "b";
         const auto index = static_cast<std::size_t>(n < 3 ? n : n - 3);
         try {
@@ -92,7 +92,7 @@ TEST_F(VerifiedBlocksTest, ReadersOfOneProcessShareThemWhileTheyLast) {
   Manifest other = manifest_;
   other.root = "another";
   EXPECT_NE(VerifiedBlocks::of(folder_.path(), other), first);
-  // What one has read isn't read again: the file may be gone.
+  // A block that one reader has read isn't read again: the file may be gone.
   const VerifiedBlocks::Block block = first->block("b", 1);
   std::filesystem::remove(folder_.path() + "/b");
   EXPECT_EQ(first->block("b", 1), block);

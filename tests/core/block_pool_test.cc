@@ -13,7 +13,8 @@
 namespace trident {
 namespace {
 
-// Segments of 1 MiB, or as large as asked; addresses with nothing behind them.
+// A device whose segments are 1 MiB, or as large as requested. Its addresses have no memory behind
+// them.
 class FakeDevice : public Device {
  public:
   static constexpr std::size_t segment = std::size_t{1} << 20;
@@ -21,7 +22,7 @@ class FakeDevice : public Device {
   std::string_view name() const override { return "fake"; }
   void* allocate(std::size_t bytes) override {
     const std::uintptr_t address = next_;
-    next_ += bytes;  // segments touch: blocks of two must not grow together
+    next_ += bytes;  // segments touch: blocks of two segments must not merge
     held[address] = bytes;
     return reinterpret_cast<void*>(address);
   }
@@ -82,7 +83,8 @@ TEST(BlockPool, BlocksNeverOverlapAndLieInOneSegment) {
       pool.give_back(reinterpret_cast<std::byte*>(begin), bytes);
     }
     EXPECT_EQ(pool.figures().blocks, 0);
-    // All has grown together: each segment goes out whole once more, without a new one.
+    // All blocks have merged again: the pool hands out each segment as one block, without a new
+    // one.
     const std::int64_t segments = pool.figures().segments;
     const auto whole = device.held;
     std::vector<std::byte*> again;
@@ -109,11 +111,12 @@ TEST(BlockPool, TakesTheSmallestThatIsLargeEnough) {
   EXPECT_EQ(pool.take(600), a + 640);
   pool.give_back(a + 640, 600);
   pool.give_back(between, 64);
-  EXPECT_EQ(pool.take(6400 - 640 + 64), a + 640);  // the rest and its neighbour
+  EXPECT_EQ(pool.take(6400 - 640 + 64), a + 640);  // the rest and its neighbour, merged
   EXPECT_EQ(pool.take(64), end + 64);
 }
 
-// 64 MiB of which every second MiB goes away; then 16 MiB that fit into none of the gaps.
+// The pool holds 64 MiB, of which every second block is freed. The 16 MiB requested next fit into
+// none of the gaps.
 TEST(BlockPool, GivesBackWhatLiesUnusedBeforeItTakesMore) {
   constexpr std::size_t mib = std::size_t{1} << 20;
   class LazyDevice final : public FakeDevice {
@@ -133,17 +136,17 @@ TEST(BlockPool, GivesBackWhatLiesUnusedBeforeItTakesMore) {
     for (std::size_t at = 0; at < 64 * mib; at += gap) blocks.push_back(pool.take(gap));
     EXPECT_EQ(pool.figures().held, 64 << 20);
     for (std::size_t i = 0; i < blocks.size(); i += 2) pool.give_back(blocks[i], gap);
-    EXPECT_EQ(device.released, 0u);  // may be used again
+    EXPECT_EQ(device.released, 0u);  // the pool may use it again
     pool.take(16 * mib);
     EXPECT_EQ(pool.figures().blocks, 48 << 20);
     EXPECT_EQ(pool.figures().peak_blocks, 64 << 20);
-    // 80 MiB of address space, of which a 25th and two pieces may be more than the 64.
+    // Of 80 MiB of address space, the pool may hold a 25th and two blocks more than the 64 MiB.
     EXPECT_LE(pool.figures().held, static_cast<std::int64_t>(70.6 * mib));
     EXPECT_EQ(pool.figures().held + static_cast<std::int64_t>(device.released), 80 << 20);
     EXPECT_EQ(pool.figures().released, static_cast<std::int64_t>(device.released));
     EXPECT_LE(pool.figures().peak_held, static_cast<std::int64_t>(70.6 * mib));
     const auto before = pool.figures().held;
-    EXPECT_EQ(pool.take(gap), blocks.front());  // counts as used again, if it had gone
+    EXPECT_EQ(pool.take(gap), blocks.front());  // counts as held again, if it was released
     EXPECT_GE(pool.figures().held, before);
   }
 }

@@ -16,16 +16,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(ContentionRule, CoresAreWantedAfterThreeBusyStretchesUntilTenAreCalm) {
-  ContentionRule rule;
+TEST(ContentionDetector, CoresAreWantedAfterThreeBusyStretchesUntilTenAreCalm) {
+  ContentionDetector rule;
   for (int i = 0; i < 2; ++i) rule.add(milliseconds(100), milliseconds(90));
-  rule.add(milliseconds(100), milliseconds(10));  // a tenth: from here on anew
+  rule.add(milliseconds(100), milliseconds(10));  // a tenth: busy intervals count anew
   for (int i = 0; i < 2; ++i) rule.add(milliseconds(100), milliseconds(11));
   EXPECT_FALSE(rule.found());
   rule.add(milliseconds(100), milliseconds(11));
   EXPECT_TRUE(rule.found());
   for (int i = 0; i < 9; ++i) rule.add(milliseconds(100), milliseconds(1));
-  rule.add(milliseconds(100), milliseconds(2));  // a fiftieth: from here on anew
+  rule.add(milliseconds(100), milliseconds(2));  // a fiftieth: calm intervals count anew
   for (int i = 0; i < 9; ++i) rule.add(milliseconds(100), milliseconds(1));
   EXPECT_TRUE(rule.found());
   rule.add(milliseconds(100), milliseconds(1));
@@ -34,7 +34,7 @@ TEST(ContentionRule, CoresAreWantedAfterThreeBusyStretchesUntilTenAreCalm) {
   EXPECT_FALSE(rule.found());
 }
 
-// Threads that this one starts are bound to the same core.
+// Binds this thread, and the threads that it starts, to one core.
 class OneCore {
  public:
   OneCore() {
@@ -54,7 +54,7 @@ class OneCore {
   cpu_set_t before_{};
 };
 
-// Somebody who wants the core all the time.
+// A thread that keeps the core busy all the time.
 class Competitor {
  public:
   ~Competitor() {
@@ -86,7 +86,7 @@ TEST(CoreContention, IsFoundWhereAnotherThreadTakesTheCore) {
   EXPECT_TRUE(within_a_minute([&] { return contention.wanted(); }));
 }
 
-// Each of these has lost more than the one before it when it looks for the first time.
+// Each of these threads has lost more time than the one before it when it first calls look().
 TEST(CoreContention, TimeThatAnotherThreadHasLostIsNotItsSuccessors) {
   CoreContention contention;
   for (int i = 1; i <= 5; ++i) {
@@ -105,7 +105,8 @@ TEST(CoreContention, TimeThatAnotherThreadHasLostIsNotItsSuccessors) {
 }
 
 #if !defined(__SANITIZE_THREAD__)
-// The extra team makes libgomp's threads sleep; that they do is libgomp's own.
+// The test checks only that the extra team exists. Its purpose, that libgomp's threads sleep, is up
+// to libgomp.
 TEST(ThreadTeam, HasAnExtraTeamWhileItsCoresAreWanted) {
   const auto threads = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});

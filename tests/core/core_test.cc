@@ -1,4 +1,4 @@
-// Types, tensors, memory accounting and random numbers.
+// Tests types, tensors, memory accounting and random numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace trident {
 namespace {
 
-// The definitions, in exact arithmetic on doubles: nearest value, ties to even.
+// Rounds by the definition, in exact arithmetic on doubles: to the nearest value, ties to even.
 double nearest_16(double value, int mantissa_bits, int min_exponent, double largest) {
   if (value == 0 || std::isinf(value)) return value;
   const int exponent = std::max(std::ilogb(value), min_exponent);
@@ -29,7 +29,8 @@ T from_bits(std::uint32_t bits) {
   return value;
 }
 
-// Every 16-bit value, the midpoints between neighbours, and the floats right beside the midpoints.
+// Checks every 16-bit value, the midpoints between neighbours, and the floats next to the
+// midpoints.
 template <class T>
 void check_conversions(int mantissa_bits, int min_exponent, double largest) {
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
@@ -148,7 +149,7 @@ TEST_F(ContextTest, LedgerCountsBytesByCategoryAndTheirPeaks) {
   Tensor a = context.empty({100}, DType::f32, Category::parameter);
   {
     const Tensor b = context.empty({50}, DType::bf16, Category::activation);
-    const Tensor view = b.flat(3, 4);  // takes nothing
+    const Tensor view = b.flat(3, 4);  // allocates nothing
     EXPECT_EQ(context.ledger().figures().total, 500);
   }
   Ledger::Figures figures = context.ledger().figures();
@@ -171,7 +172,7 @@ TEST_F(ContextTest, AllocatorGivesBlocksOutAgain) {
   }
   EXPECT_EQ(context.allocator().figures().device_allocations, 1);
   EXPECT_GE(context.allocator().figures().reserved_bytes, 8000);
-  EXPECT_LE(context.allocator().figures().reserved_bytes, 2 << 20);  // a piece
+  EXPECT_LE(context.allocator().figures().reserved_bytes, 2 << 20);  // one chunk
 }
 
 TEST_F(ContextTest, ParallelForCoversTheRangeOnceAndNotBelowTheGrain) {

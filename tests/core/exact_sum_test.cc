@@ -1,4 +1,5 @@
-// The exact sum against integer arithmetic, and its independence of order and grouping.
+// Compares the exact sum with integer arithmetic, and checks that order and grouping don't change
+// it.
 #include "core/exact_sum.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ TEST(ExactSum, AnyOrderAndGroupingGiveTheSameBits) {
     std::mt19937 random(seed);
     for (int trial = 0; trial < 10; ++trial) {
       std::shuffle(values.begin(), values.end(), random);
-      // Dealt to some ranks whose states are added element by element.
+      // The values are dealt to several ranks, whose states are added element by element.
       const std::size_t ranks = 1 + random() % 9;
       std::vector<ExactSum> parts(ranks);
       for (const double v : values) parts[random() % ranks].add(v);

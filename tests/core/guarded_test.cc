@@ -1,4 +1,4 @@
-// The guarded device: the host gets at nothing, work is late and in order.
+// Tests the guarded device: the host can't access its memory, and its work runs late and in order.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ class GuardedTest : public ::testing::Test {
   const std::vector<float> values = {1, 2, 3, 4};
   Tensor x = context.from_host<float>({4}, values, Category::activation);
 
-  // Keeps the stream busy, so that what follows is surely not done yet.
+  // Keeps the stream busy, so that later work is not done yet when the test looks.
   void stall() {
     context.stream().enqueue(
         [](const Access&) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
@@ -61,7 +61,7 @@ TEST_F(GuardedTest, WorkRunsInOrderAndKeepsItsTensors) {
     const Tensor gone = context.from_host<float>({4}, values, Category::activation);
     add(context, gone, x);
   }
-  // Must not get the memory of `gone` while its work waits.
+  // `other` must not get the memory of `gone` while the work on `gone` waits.
   const Tensor other = context.empty({4}, DType::f32, Category::activation);
   fill(context, other, 100);
   scale(context, x, 10);
@@ -86,7 +86,7 @@ TEST_F(GuardedTest, WhatAReaderFillsComesInTheStreamsOrder) {
   });
   add(context, x, x);
   EXPECT_EQ(context.to_host<float>(x), (std::vector<float>{20, 14, 16, 80}));
-  // Its error is the caller's: the stream goes on.
+  // The caller gets the reader's error, and the stream continues.
   EXPECT_THROW(
       context.write_on_host(x, [](std::span<std::byte>) { throw RequestError("damaged"); }),
       RequestError);
@@ -105,7 +105,7 @@ TEST_F(GuardedTest, AnErrorOfWorkComesWithSynchronizeAndLaterWorkIsSkipped) {
   context.stream().enqueue([&ran](const Access&) { ran = true; });
   EXPECT_THROW(context.synchronize(), Error);
   EXPECT_FALSE(ran);
-  context.synchronize();  // reported once
+  context.synchronize();  // the error is reported once
 }
 
 TEST_F(GuardedTest, AskingForMoreThanTheDeviceHasIsAnError) {

@@ -13,8 +13,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The batch after `consumed` samples, counted as Megatron-LM's
-// RampupBatchsizeNumMicroBatchesCalculator does, in whole numbers.
+// The batch size after `consumed` samples, computed as in Megatron-LM's
+// RampupBatchsizeNumMicroBatchesCalculator, in integer arithmetic.
 std::int64_t counted(std::int64_t global, const BatchRamp& ramp, std::int64_t consumed) {
   if (consumed >= ramp.samples) return global;
   const std::int64_t increments = (global - ramp.start) / ramp.increment;
@@ -27,7 +27,7 @@ TEST(BatchSizes, AreThoseOfMegatronsRampWhereverARunBegins) {
     BatchRamp ramp;
   };
   const std::vector<Case> cases{{16, {4, 4, 100}}, {16, {4, 4, 96}},      {1536, {16, 16, 5'859}},
-                                {12, {2, 10, 7}},  {9, {1, 1, 3}},  // several steps in a batch
+                                {12, {2, 10, 7}},  {9, {1, 1, 3}},  // several steps within a batch
                                 {100, {99, 1, 1}}, {8, {2, 2, 1'000'000}}};
   for (const auto& [global, ramp] : cases) {
     SCOPED_TRACE(global);
@@ -42,7 +42,7 @@ TEST(BatchSizes, AreThoseOfMegatronsRampWhereverARunBegins) {
           const std::int64_t size = counted(global, ramp, consumed);
           ASSERT_EQ(sizes.of(k), size) << k;
           if (seen.empty() || seen.back() != size) seen.push_back(size);
-          // As many samples as come before k, or some more, make k whole iterations.
+          // The samples before k, or up to one batch more, make k complete iterations.
           ASSERT_EQ(sizes.iterations(consumed - begun), k - first);
           ASSERT_EQ(sizes.iterations(consumed - begun + size - 1), k - first);
           consumed += size;

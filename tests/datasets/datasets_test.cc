@@ -98,7 +98,7 @@ TEST(Datasets, AllProblemsAreNamedAtOnceWithTheirPlaces) {
       HasSubstr("/data/train: names no source"));
 }
 
-// The tokenizer is of all sources: their places have nothing to do with it.
+// All sources share the tokenizer, so its error names no source.
 TEST(Datasets, WhatIsWrongWithTheTokenizerIsSaidOnce) {
   const TempDir dir;
   spit(dir / "a.jsonl", "{\"text\": \"a\"}");

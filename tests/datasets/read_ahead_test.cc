@@ -29,7 +29,7 @@ TEST(ReadAhead, ReadsTheNextIterationBesideThisOne) {
   });
   EXPECT_EQ(ahead.take(3, 1, 1).at(0).sample_ids.at(0), 3);
   {
-    std::unique_lock lock(mutex);  // nobody takes 4 yet
+    std::unique_lock lock(mutex);  // 4 is not taken yet
     ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return read.size() == 2; }));
   }
   EXPECT_EQ(ahead.take(4, 1, 1).at(0).sample_ids.at(0), 4);

@@ -21,7 +21,7 @@ using testing::message_of;
 using testing::spit;
 using testing::TempDir;
 
-// Token i of the stream is base + i, so that a batch shows where it came from.
+// Token i of the stream is base + i, so that a batch shows the position that it came from.
 class Counting : public TokenSource {
  public:
   Counting(std::int64_t size, std::int32_t base) : size_(size), base_(base) {}
@@ -76,8 +76,8 @@ TEST(Permutation, IsABijectionOfEverySizeAndDependsOnEveryKeyPart) {
 }
 
 TEST(Permutation, LooksUniform) {
-  // Every (index, image) pair of 10 elements over 20,000 epochs: 81 degrees of freedom, and a
-  // statistic beyond 150 has a chance of about 5 in a million.
+  // Counts every (index, image) pair of 10 elements over 20,000 epochs. With 81 degrees of freedom,
+  // a statistic beyond 150 has a chance of about 5 in a million.
   constexpr int kEpochs = 20000;
   std::vector<int> counts(100);
   for (int epoch = 0; epoch < kEpochs; ++epoch) {
@@ -89,7 +89,7 @@ TEST(Permutation, LooksUniform) {
   EXPECT_LT(statistic, 150);
 }
 
-// Megatron-LM's rule in exact arithmetic, for whole weights.
+// Megatron-LM's rule in exact arithmetic, for integer weights.
 std::vector<int> reference_order(const std::vector<std::int64_t>& weights, int samples) {
   const auto total = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
   std::vector<std::int64_t> drawn(weights.size());
@@ -120,7 +120,7 @@ TEST(Interleave, DrawsTheLargestDeficitAsMegatronDoes) {
   EXPECT_EQ(order({0.7, 0.3}, 1000), reference_order({7, 3}, 1000));
   EXPECT_EQ(order({0.1, 0.2, 0.3, 0.05}, 1000), reference_order({10, 20, 30, 5}, 1000));
   EXPECT_EQ(order({1e-3, 3e6}, 1000), reference_order({1, 3000000000}, 1000));
-  // A weight of 0 is never drawn, not even where all deficits are equal.
+  // A source of weight 0 is never drawn, not even if all deficits are equal.
   EXPECT_EQ(order({0, 1}, 4), (std::vector<int>{1, 1, 1, 1}));
 }
 
@@ -173,7 +173,7 @@ TEST(Interleave, CountsWhatEachSourceHasGiven) {
 }
 
 TEST(BatchSampler, WithoutShufflingIterationKUsesItsConsecutiveSamples) {
-  // 10 samples of 4 tokens from 41 + 3; G = 6 wraps into the second epoch.
+  // The dataset has 10 samples of 4 tokens from 41 + 3. G = 6 wraps into the second epoch.
   const auto data = dataset({{44, 1}}, 4, false);
   EXPECT_EQ(data->samples_per_epoch(), 10);
   BatchSampler sampler(data, {.global_batch_size = 6, .micro_batch_size = 6});
@@ -192,7 +192,7 @@ TEST(BatchSampler, WithoutShufflingIterationKUsesItsConsecutiveSamples) {
   }
 }
 
-// Of a pipeline's middle stages, which take activations.
+// The middle stages of a pipeline use such a sampler, since they take activations.
 TEST(BatchSampler, WithoutTokensOnlySamplesAreNumbered) {
   class Unread : public Counting {
    public:
@@ -211,7 +211,7 @@ TEST(BatchSampler, WithoutTokensOnlySamplesAreNumbered) {
 TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {
   const auto data = dataset({{1000, 0.6}, {500, 0.4}}, 8, true);
   HostMicroBatch batch;
-  // tokens of sample id, by id
+  // The tokens of each sample, by sample id.
   const auto run = [&](std::int64_t b, int size, bool reverse) {
     std::map<std::int64_t, std::vector<std::int32_t>> samples;
     for (int rank = 0; rank < size; ++rank) {
@@ -262,7 +262,7 @@ TEST(BatchSampler, ShufflingVisitsEachSampleOnceAnEpochByTheSeedAlone) {
   EXPECT_NE(order(2), one);
 }
 
-// PipeDream's ranks ask for micro-batches of later iterations, and for these again.
+// PipeDream's ranks ask for micro-batches of later iterations, and later for the same ones again.
 TEST(Interleave, GoingBackDrawsInProportionToTheWayBack) {
   const std::vector<double> weights{0.3, 0.1, 0.6};
   Interleave straight(weights), seeking(weights);
@@ -275,16 +275,16 @@ TEST(Interleave, GoingBackDrawsInProportionToTheWayBack) {
     ASSERT_EQ(draw.source, known.source) << i;
     ASSERT_EQ(draw.index, known.index) << i;
   };
-  // 1,000 iterations of 16 samples that look 40 ahead.
+  // The ranks run 1,000 iterations of 16 samples and look 40 samples ahead.
   for (std::int64_t begin = 0; begin < 16'000; begin += 16) {
     for (std::int64_t i = begin; i < begin + 56; ++i) expect_draw(i);
   }
   EXPECT_LT(seeking.steps(), 1'000 * (56 + 4 * 40 + 64));
-  // Any way back, in any order.
+  // Steps back of any length, in any order.
   for (const std::int64_t to : {19'999, 19'998, 19'900, 19'990, 12'345, 12'000, 17, 0, 15'000, 3}) {
     expect_draw(to);
   }
-  // Short ways back after a long one.
+  // Short steps back after a long one.
   expect_draw(19'999);
   expect_draw(10'000);
   const std::int64_t steps = seeking.steps();

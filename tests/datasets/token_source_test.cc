@@ -30,7 +30,7 @@ void append(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(bytes), sizeof(T));
 }
 
-// What the .idx holds; each test spoils one thing.
+// The contents of the .idx; each test corrupts one field.
 struct Index {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   std::uint64_t version = 1;
@@ -88,7 +88,8 @@ TEST_F(TokenSources, TextIsOneTokenAByte) {
   EXPECT_THROW(read(*source, -1, 2), Error);
 }
 
-// By another process, while it is read: its pages are gone, and a map of them would be a SIGBUS.
+// Another process truncates the file while it is read. Its pages are gone, and access through a
+// memory map would raise SIGBUS.
 TEST_F(TokenSources, AFileThatIsCutMeanwhileIsAnErrorWithItsName) {
   spit(dir_ / "t.txt", std::string(1 << 20, 'x'));
   write_pair({.lengths = {1 << 19}, .pointers = {0}, .documents = {0, 1}},
@@ -99,7 +100,7 @@ TEST_F(TokenSources, AFileThatIsCutMeanwhileIsAnErrorWithItsName) {
     std::filesystem::resize_file(dir_ / cut, 1000);
     EXPECT_THAT(message_of<RequestError>([&] { read(*source, 300'000, 2); }),
                 AllOf(HasSubstr(std::string(cut) + ": truncated"),
-                      HasSubstr("it has been cut since it was opened")));
+                      HasSubstr("it was truncated after it was opened")));
     EXPECT_EQ(read(*source, 400, 2).size(), 2U);
   }
 }
@@ -211,7 +212,7 @@ TEST_F(TokenSources, ADamagedIndexIsRefusedWithTheRuleItBreaks) {
                 HasSubstr("truncated"))
         << size;
   }
-  // Counts whose product with the element size overflows 64 bits.
+  // The product of these counts with the element size overflows 64 bits.
   std::string hostile = good;
   for (const std::uint64_t count :
        {~std::uint64_t{0}, std::uint64_t{1} << 61, std::uint64_t{0x1555555555555556}}) {

@@ -1,4 +1,4 @@
-// Texts of all kinds to tokens, and the cache that keeps them.
+// Tests tokenization of texts of all kinds, and the cache of the tokens.
 #include "datasets/tokenize.h"
 
 #include <fmt/format.h>
@@ -84,7 +84,7 @@ std::string long_text(std::size_t bytes) {
 
 class Tokenizing : public ::testing::Test {
  protected:
-  // The tokens of documents as the tokenizer gives them for each as a whole.
+  // The tokens of documents, with each document tokenized as a whole.
   static Ids expected(const DocumentEncoder& encoder, const std::vector<std::string>& documents) {
     Ids ids;
     Tokenizer::Memory memory(*encoder.tokenizer);
@@ -116,7 +116,7 @@ class Tokenizing : public ::testing::Test {
     } catch (const RequestError& error) {
       message = error.what();
     }
-    // Nothing half-written, nothing that would be taken for whole.
+    // Neither half-written files are left, nor files that would pass for complete ones.
     EXPECT_EQ(open(dir_ / name, encoder, false), nullptr) << name;
     for (const auto& entry : std::filesystem::directory_iterator(dir_ / ".cache")) {
       const std::string left = entry.path().filename().string();
@@ -160,7 +160,7 @@ TEST_F(Tokenizing, EveryKindOfFileGivesTheSameDocuments) {
   }
 }
 
-// As tar and large public dumps leave them.
+// tar and large public dumps leave files like these.
 TEST_F(Tokenizing, CompressedFilesAreReadAsTheirToolsReadThem) {
   const DocumentEncoder encoder = golden_encoder();
   const auto gives = [&](const std::string& name, const std::string& contents) {
@@ -270,7 +270,7 @@ TEST_F(Tokenizing, JsonHasALineForEachDocument) {
   EXPECT_THROW(open(dir_ / "b.json", encoder), RequestError);
 }
 
-// Lines and rows are cut as texts are.
+// Lines and rows are split in the same way as texts.
 TEST_F(Tokenizing, ALongLineHasTheTokensOfTheWhole) {
   const std::string text = long_text(3'000'000);
   spit(dir_ / "a.jsonl", json_text(nlohmann::json{{"text", text}}));
@@ -312,13 +312,14 @@ TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
   EXPECT_THAT(refusal("l.jsonl", "[\"text\"]"), HasSubstr("l.jsonl:1: isn't a JSON object"));
   EXPECT_THAT(refusal("m.jsonl", "[\n {\"text\": \"a\"}\n]\n"),
               HasSubstr("m.jsonl:1: isn't a JSON object, as each line has to be, but begins an "
-                        "array; of an array of objects, jq -c '.[]' "));
+                        "array; if it is an array of objects, jq -c '.[]' "));
   EXPECT_THAT(refusal("o.json", "{\n \"text\": \"a\"\n}\n"),
-              HasSubstr("o.json:1: isn't JSON: it ends within an object; of objects that go over "
-                        "several lines, jq -c . "));
-  EXPECT_THAT(refusal("h.jsonl", "{\"text\": \"a\\ud83d b\"}"),
-              HasSubstr("h.jsonl:1: isn't JSON: byte 12: \\ud83d is half a pair of surrogates and "
-                        "so no character; errors \"replace\""));
+              HasSubstr("o.json:1: isn't JSON: it ends within an object; if objects span several "
+                        "lines, jq -c . "));
+  EXPECT_THAT(
+      refusal("h.jsonl", "{\"text\": \"a\\ud83d b\"}"),
+      HasSubstr("h.jsonl:1: isn't JSON: byte 12: \\ud83d is an unpaired surrogate and so no "
+                "character; errors \"replace\""));
   EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"\xff\"}"), HasSubstr("b.jsonl:1: isn't JSON"));
   EXPECT_THAT(refusal("z.jsonl", std::string("{\"text\": \"a\"}\n\0\n", 16)),
               HasSubstr("z.jsonl:2: isn't JSON"));
@@ -329,33 +330,34 @@ TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
   EXPECT_THAT(refusal("e.jsonl", "\n\n"), HasSubstr("holds no text"));
   const std::string good = gzipped(long_text(100'000));
   EXPECT_THAT(refusal("c.txt.gz", good.substr(0, good.size() / 2)),
-              HasSubstr("c.txt.gz: the gzip file is cut: it ends within its data"));
-  EXPECT_THAT(refusal("s.txt.gz", good.substr(0, good.size() - 4)), HasSubstr("is cut"));
+              HasSubstr("c.txt.gz: the gzip file is truncated: it ends within its data"));
+  EXPECT_THAT(refusal("s.txt.gz", good.substr(0, good.size() - 4)), HasSubstr("is truncated"));
   std::string damaged = good;
-  damaged[good.size() - 6] ^= 1;  // its sum
+  damaged[good.size() - 6] ^= 1;  // its checksum
   EXPECT_THAT(refusal("d.txt.gz", damaged), HasSubstr("damaged: incorrect data check"));
   EXPECT_THAT(refusal("p.txt.gz", "plain"), HasSubstr("is no gzip file, or damaged"));
   const std::string zst = zstandard(long_text(100'000));
   EXPECT_THAT(refusal("c.txt.zst", zst.substr(0, zst.size() / 2)),
-              HasSubstr("c.txt.zst: the zstd file is cut: it ends within its data"));
+              HasSubstr("c.txt.zst: the zstd file is truncated: it ends within its data"));
   EXPECT_THAT(refusal("p.txt.zst", "plain"), HasSubstr("is no zstd file, or damaged"));
   EXPECT_THAT(refusal("b.txt.gz", good + "more"),
-              HasSubstr(fmt::format("b.txt.gz: behind its last member, at byte {}, come bytes that "
-                                    "are no gzip member; cut them off",
+              HasSubstr(fmt::format("b.txt.gz: after its last member, at byte {}, come bytes that "
+                                    "are no gzip member; remove them",
                                     good.size())));
   EXPECT_THAT(refusal("f.txt.gz", good + std::string(1000, '\0') + "\x1f!"),
-              HasSubstr("behind its last member"));
-  EXPECT_THAT(refusal("a.txt.gz", good + good.substr(0, 30)), HasSubstr("is cut"));
+              HasSubstr("after its last member"));
+  EXPECT_THAT(refusal("a.txt.gz", good + good.substr(0, 30)), HasSubstr("is truncated"));
   EXPECT_THAT(refusal("b.txt.zst", zst + "more bytes"),
-              HasSubstr("b.txt.zst: behind its last frame come bytes that are no zstd frame"));
-  // A frame whose window is 4 GiB.
+              HasSubstr("b.txt.zst: after its last frame come bytes that are no zstd frame"));
+  // The frame declares a window of 4 GiB.
   EXPECT_THAT(refusal("w.txt.zst", zstandard_frame(32, "text")),
               HasSubstr("w.txt.zst: needs a window of more than 2 GiB"));
-  EXPECT_THAT(refusal("e.txt.gz", ""), HasSubstr("is cut"));
-  EXPECT_THAT(refusal("e.txt.zst", ""), HasSubstr("is cut"));
+  EXPECT_THAT(refusal("e.txt.gz", ""), HasSubstr("is truncated"));
+  EXPECT_THAT(refusal("e.txt.zst", ""), HasSubstr("is truncated"));
 }
 
-// 70 MiB without a place to cut, in 100 kB: given up before it is all in memory.
+// The text has 70 MiB without a split point, in 100 kB. It is refused before all of it is in
+// memory.
 TEST_F(Tokenizing, ABombIsGivenUp) {
   EXPECT_THAT(refusal("bomb.txt.gz", gzipped(std::string(70 << 20, 'a'))),
               HasSubstr("bomb.txt.gz:1: the tokenizer can't tell where to cut the text in 64 MiB"));
@@ -379,7 +381,8 @@ TEST_F(Tokenizing, TokensAreMadeOnceAndFoundByContents) {
   }
   spit(dir_ / "a.txt", "some texts");
   EXPECT_EQ(open(dir_ / "a.txt", encoder, false), nullptr);
-  // The same text, but with another tokenizer, end of text, or way with errors.
+  // Three changes need a new cache entry: another tokenizer, another end of text, another treatment
+  // of errors.
   EXPECT_EQ(open(dir_ / "copy.txt", golden_encoder("unigram"), false), nullptr);
   DocumentEncoder other = encoder;
   other.end_of_document.reset();
@@ -412,7 +415,7 @@ TEST_F(Tokenizing, ACacheThatIsNotWholeIsMadeAnew) {
   damage(".json", [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
   damage(".json", [](std::string& bytes) { bytes = "{}"; });
   std::filesystem::remove(prefix + ".json");
-  const std::string left = prefix + ".bin.tmp-1-0";  // by a process that was ended
+  const std::string left = prefix + ".bin.tmp-1-0";  // left by a process that was killed
   spit(left, "half");
   EXPECT_EQ(open(dir_ / "a.txt", encoder, false), nullptr);
   std::filesystem::remove(prefix + ".bin");
@@ -427,12 +430,12 @@ TEST_F(Tokenizing, BordersOfDocumentsAreKept) {
   const CachedTokens tokens = cache.make("a", {source_file(dir_ / "a.jsonl")}, encoder, {});
   EXPECT_EQ(tokens.documents, 2);
   const std::string idx = slurp(tokens.prefix + ".idx");
-  // Two sequences, three borders: 0, 1, 2, the last 24 bytes.
+  // Two sequences have three borders: 0, 1, 2 in the last 24 bytes.
   EXPECT_EQ(idx.substr(idx.size() - 24),
             std::string("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 24));
 }
 
-// Bits a byte divide by them.
+// Bits per byte divide by these bytes.
 TEST_F(Tokenizing, BytesOfTheTextAreKnownBeforeTheEndOfEachDocument) {
   const DocumentEncoder encoder = golden_encoder();
   spit(dir_ / "a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"tw\\u00e9\"}\n");
@@ -445,7 +448,7 @@ TEST_F(Tokenizing, BytesOfTheTextAreKnownBeforeTheEndOfEachDocument) {
     EXPECT_EQ(list[1], (TextMark{std::ssize(expected(encoder, {"one"})), 3}));
     EXPECT_EQ(list.back(), (TextMark{source->size(), 7}));
   }
-  // What isn't UTF-8 counts as what it is replaced by.
+  // A byte that isn't UTF-8 counts as its replacement.
   DocumentEncoder replacing = encoder;
   replacing.replace_errors = true;
   spit(dir_ / "b.txt", "a\xffz");
@@ -463,7 +466,7 @@ TEST_F(Tokenizing, MarksOfManyDocumentsAreSome) {
   EXPECT_GE(after.tokens, 54'321);
   EXPECT_LT(after.tokens - before.tokens, 100);
   EXPECT_EQ(marks.around(200'000).first, marks.list().back());
-  // One that was kept wrong, or before there were any, says the whole alone.
+  // A damaged list of marks, or a file from before there were any, gives only the end of the text.
   const TextMark end{10, 20};
   EXPECT_THAT(TextMarks({}, end).list(), ElementsAre(TextMark{}, end));
   EXPECT_THAT(TextMarks({{}, {5, 30}, {10, 20}}, end).list(), ElementsAre(TextMark{}, end));
@@ -471,7 +474,7 @@ TEST_F(Tokenizing, MarksOfManyDocumentsAreSome) {
               ElementsAre(TextMark{}, TextMark{5, 6}, end));
 }
 
-// So that later starts read neither the text nor all of its tokens.
+// Later starts then read neither the text nor all of its tokens.
 TEST_F(Tokenizing, WhatFilesHoldIsRemembered) {
   const DocumentEncoder encoder = golden_encoder();
   spit(dir_ / "a.txt", "some text");
@@ -480,14 +483,15 @@ TEST_F(Tokenizing, WhatFilesHoldIsRemembered) {
   EXPECT_EQ(open_token_source(dir_ / "a.txt", 1 << 20, access), nullptr);
   EXPECT_FALSE(std::filesystem::exists(dir_ / ".cache")) << "made for nothing";
   open(dir_ / "a.txt", encoder);
-  // What has changed a moment ago isn't.
+  // A file that changed a moment ago isn't remembered.
   std::this_thread::sleep_for(std::chrono::milliseconds(3100));
   EXPECT_NE(open_token_source(dir_ / "a.txt", 1 << 20, access), nullptr);
   const auto files = std::filesystem::directory_iterator(dir_ / ".cache/files");
   EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the text and the pair";
 }
 
-// Two at once: one tokenizes, the other waits, and both have the same.
+// Several threads open the text at once: one tokenizes, the others wait, and all get the same
+// tokens.
 TEST_F(Tokenizing, OneTokenizesForAll) {
   const std::string text = long_text(500'000);
   spit(dir_ / "a.txt", text);

@@ -38,7 +38,7 @@ std::string spoiled(const std::string& text) {
   return text.substr(0, 5) + "\xff" + text.substr(5);
 }
 
-// A text of several blocks, with words that come once and words that come often.
+// A text of several blocks, with rare and frequent words.
 std::string words_text(std::size_t bytes) {
   std::mt19937 draw(3);
   std::string text;
@@ -49,8 +49,8 @@ std::string words_text(std::size_t bytes) {
   return text;
 }
 
-// What Hugging Face's trainer makes of the same texts (tests/peers/tokenizer_peer.py
-// --write-golden), byte by byte.
+// Compares with the files that Hugging Face's trainer makes of the same texts
+// (tests/peers/tokenizer_peer.py --write-golden), byte by byte.
 TEST(TokenizerTraining, GivesTheFilesOfHuggingFace) {
   EXPECT_EQ(train_tokenizer(training_on(golden("txt"))).text, read_file(golden("by_line.json")));
   TokenizerTraining request = training_on(golden("jsonl"));
@@ -83,7 +83,7 @@ TEST(TokenizerTraining, ReadsWhatTrainingReads) {
   EXPECT_EQ(train_tokenizer(training_on(dir / "texts/*.gz")).text, whole);
 }
 
-// In lines or whole, and where memory runs out.
+// The text is read in lines or as a whole, and with little memory.
 TEST(TokenizerTraining, ThreadsAndBlocksChangeNothing) {
   TempDir dir;
   const std::string text = words_text(3'000'000);
@@ -139,9 +139,9 @@ TEST(TokenizerTraining, RefusesWithAllProblems) {
   request.pattern = "(a";
   const auto message = message_of<RequestError>([&] { train_tokenizer(request); });
   for (const char* problem :
-       {"nowhere: no such file", "pair: is tokens already", "--vocab-size: a vocabulary of 256",
-        "--special-tokens: an empty text", "--special-tokens: \\xff isn't UTF-8",
-        "--pattern: (a is no regular expression"}) {
+       {"nowhere: no such file", "pair: is a .bin/.idx pair, already tokenized",
+        "--vocab-size: a vocabulary of 256", "--special-tokens: a token can't be empty",
+        "--special-tokens: \\xff isn't UTF-8", "--pattern: (a is no regular expression"}) {
     EXPECT_THAT(message, HasSubstr(problem));
   }
 }
@@ -152,7 +152,7 @@ TEST(TokenizerTraining, HostileTextsAreNamedWithTheirPlace) {
     spit(dir / name, contents);
     return message_of<RequestError>([&] { train_tokenizer(training_on(dir / name)); });
   };
-  EXPECT_THAT(refusal("empty.txt", ""), HasSubstr("the texts are empty"));
+  EXPECT_THAT(refusal("empty.txt", ""), HasSubstr("the texts contain no words"));
   EXPECT_THAT(refusal("bad.txt", "line\n" + spoiled("a line that isn't UTF-8")),
               HasSubstr("bad.txt:2: byte 6 of it, 0xff, isn't UTF-8"));
   EXPECT_THAT(refusal("bad.jsonl", "{\"text\": \"a\"}\n{\"tex"), HasSubstr("bad.jsonl:2: "));

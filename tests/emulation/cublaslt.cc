@@ -1,7 +1,7 @@
-// cuBLASLt on an emulated GPU: products added up in fp32 in ascending k and rounded once (where the
-// caller doesn't allow less, which then it does), in the stream's order. It refuses whatever the
-// real one's header and guide don't allow, and nearly all that its caller might get wrong between a
-// plan and its use.
+// cuBLASLt on an emulated GPU. Products run in the stream's order. They are added up in fp32 in
+// ascending k and rounded once, or in lower precision if the caller allows it. It refuses calls
+// that the header and guide of the real one don't allow, and nearly all mistakes that a caller
+// might make between a plan and its use.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -47,11 +47,11 @@ Record& record() {
   return it;
 }
 
-// By algorithm, in bytes.
+// The workspace of each algorithm, in bytes.
 constexpr std::array<std::size_t, emulation::product_algorithms> workspaces = {0, 4096, 1 << 20};
 constexpr int broken_algorithm = emulation::product_algorithms - 1;
 
-// What cublasLtMatmulAlgo_t holds: for which product, and what was promised of it.
+// The contents of cublasLtMatmulAlgo_t: its product, and the alignments that the caller promised.
 struct Algorithm {
   std::uint32_t mark;
   std::int32_t id;
@@ -67,7 +67,7 @@ bool known_epilogue(const Description& d) {
          has_auxiliary(d);
 }
 
-// The guide's table of types for A and B, C and D, and how they are multiplied.
+// The guide's table of types: of A and B, of C and D, and of the computation.
 bool known_types(const Description& d, cudaDataType_t input, cudaDataType_t output) {
   if (d.scale != CUDA_R_32F) return false;
   if (d.compute == CUBLAS_COMPUTE_32F_FAST_TF32) return input == CUDA_R_32F && output == CUDA_R_32F;
@@ -109,7 +109,7 @@ cublasStatus_t examine(const Description* description, const Layout* a, const La
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// A number of the product's kind and sizes: an algorithm serves no other.
+// A number made of the product's kind and sizes. An algorithm serves only products with its number.
 std::uint64_t number_of(const Description& description, const Layout& a, const Layout& b,
                         const Layout& d) {
   std::uint64_t number = 0;
@@ -133,7 +133,7 @@ std::uint64_t number_of(const Description& description, const Layout& a, const L
 bool aligned(const void* address, std::uint64_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
-// Of a pointer that the heuristic finds in the description, up to the widest access.
+// The alignment of a pointer that the heuristic finds in the description, up to the widest access.
 std::uint16_t alignment_of(const void* address) {
   return static_cast<std::uint16_t>(
       1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 16u));
@@ -158,7 +158,7 @@ Product product_of(const Description& description, const Layout& a, const Layout
           .split = false};
 }
 
-// The product's addresses are aligned as the heuristic was told.
+// Whether the product's addresses have the alignments that the heuristic was promised.
 bool aligned_as(const Algorithm& algorithm, const Product& product) {
   const Description& description = product.description;
   const bool with_bias = has_bias(description) || has_gradient(description);
@@ -169,7 +169,7 @@ bool aligned_as(const Algorithm& algorithm, const Product& product) {
          (!has_auxiliary(description) || aligned(description.auxiliary, algorithm.align_auxiliary));
 }
 
-// How long it takes; nothing where this algorithm, or a test, refuses it.
+// The time that the product takes, or nothing if this algorithm or a test refuses it.
 std::optional<std::chrono::microseconds> entered(const Description& description, int id) {
   const std::lock_guard lock(record().mutex);
   const emulation::ProductBehavior& behavior = record().behaviors[description.epilogue];
@@ -184,7 +184,7 @@ std::optional<std::chrono::microseconds> entered(const Description& description,
   return behavior.delay[at];
 }
 
-// A value of exactly the attribute's size.
+// Stores a value that must have exactly the attribute's size.
 template <class T>
 cublasStatus_t store(T& to, const void* value, std::size_t bytes) {
   if (value == nullptr || bytes != sizeof(T)) return CUBLAS_STATUS_INVALID_VALUE;
@@ -360,7 +360,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   }
   int device = 0;
   cudaGetDevice(&device);
-  // Without an algorithm the real one asks its heuristic; ours needs it not.
+  // Without an algorithm the real one asks its heuristic. Our code always passes one.
   if (alpha == nullptr || beta == nullptr || a == nullptr || b == nullptr || d == nullptr ||
       algo == nullptr || handle->device != device) {
     return CUBLAS_STATUS_INVALID_VALUE;

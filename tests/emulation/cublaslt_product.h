@@ -26,7 +26,7 @@ inline bool has_auxiliary(const cublasLtMatmulDescOpaque_t& d) {
   return d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX ||
          d.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || d.epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
-// All by value: a real GPU keeps no descriptor alive either.
+// Holds all by value: a real GPU keeps no descriptor alive either.
 struct Product {
   cublasLtMatmulDescOpaque_t description;
   std::int64_t m, n, k, lda, ldb, ldc, ldd;
@@ -36,7 +36,7 @@ struct Product {
   bool split;  // k in two parts, of which the first is rounded to the output's type
 };
 
-// Added up in fp32 in ascending k and rounded once, where it is not split.
+// Adds up in fp32 in ascending k and rounds once, unless the product is split.
 void multiply(const Product&, cudaDataType_t input, cudaDataType_t output);
 
 }  // namespace emulation

@@ -1,6 +1,6 @@
-// Blocks of threads as fibers of one host thread. The thread sanitizer sees each fiber as a thread
-// that only barriers and the ends of blocks bring in order: where a kernel lacks a barrier, it says
-// so. It must not look into this file itself, whose fibers take turns.
+// Blocks of threads as fibers of one host thread. The thread sanitizer sees each fiber as a thread,
+// ordered only by barriers and the ends of blocks. It therefore reports a missing barrier in a
+// kernel. It must not instrument this file itself, whose fibers take turns.
 #include "tests/emulation/grid.h"
 
 #include <boost/context/detail/fcontext.hpp>
@@ -26,13 +26,14 @@ namespace {
 namespace context = boost::context::detail;
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t stack_bytes = 256 << 10;  // its frames have room around each variable
+constexpr std::size_t stack_bytes = 256 << 10;  // leaves room around each variable of its frames
 #else
 constexpr std::size_t stack_bytes = 64 << 10;
 #endif
 constexpr unsigned warp_size = 32;
 
-// A stack as the sanitizers know it: they are told before and after each jump to another.
+// A stack as the sanitizers know it. They are notified before and after each switch to another
+// stack.
 #if defined(TRIDENT_EMULATION_SEES_RACES)
 struct Strand {
   explicit Strand(std::byte*) : fiber(__tsan_create_fiber(0)) {}
@@ -56,7 +57,7 @@ struct Strand {
   Strand() = default;
   const void* bottom = nullptr;
   std::size_t bytes = 0;
-  void* frames = nullptr;  // the sanitizer's own
+  void* frames = nullptr;  // of the sanitizer
 };
 void before_jump(Strand& from, Strand& to) {
   __sanitizer_start_switch_fiber(&from.frames, to.bottom, to.bytes);
@@ -85,7 +86,7 @@ struct Fiber {
   State state = State::done;
   uint3 thread;
   unsigned index = 0;
-  unsigned shuffles = 0;  // so far in this block: even and odd ones use different slots
+  unsigned shuffles = 0;  // in this block so far; even and odd ones use different slots
   Strand strand;
 };
 
@@ -163,7 +164,7 @@ class Engine {
     fibers_.push_back(std::move(fiber));
   }
 
-  // From a fiber back to the scheduler; returns when it is this fiber's turn again.
+  // Switches from a fiber back to the scheduler, and returns when this fiber's turn comes again.
   void leave(State state) {
     Strand& own = current_->strand;
     current_->state = state;
@@ -191,7 +192,7 @@ class Engine {
     at_barrier_ = 0;
     before_rendezvous(&begun_);
     unsigned left = count_;
-    // Forwards and backwards in turn: what lacks a barrier comes out differently.
+    // Runs the fibers forwards and backwards in turn, so that a missing barrier changes the result.
     for (bool forwards = true; left > 0; forwards = !forwards) {
       bool moved = false;
       for (unsigned n = 0; n < count_; ++n) {
@@ -217,7 +218,8 @@ class Engine {
 
   const std::function<void()>* body_ = nullptr;
   unsigned count_ = 0, at_barrier_ = 0;
-  // Where a block's fibers meet. Two places: one that ends must not come before one that begins.
+  // The addresses at which a block's fibers synchronize. There are two, since the end of one fiber
+  // must not be ordered before the begin of another.
   char begun_ = 0, ended_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
@@ -226,8 +228,8 @@ class Engine {
   Strand scheduler_strand_;
 };
 
-// As many grids at a time as there are cores: fibers are dear, to the thread sanitizer above all,
-// and streams are many.
+// Runs as many grids at a time as there are cores. Fibers are expensive, above all under the thread
+// sanitizer, and there are many streams.
 class Engines {
  public:
   std::unique_ptr<Engine> take() {
@@ -239,7 +241,7 @@ class Engines {
     free_.pop_back();
     return engine;
   }
-  // Null: it stands still in a kernel.
+  // Null means that the engine is stuck in a kernel.
   void give_back(std::unique_ptr<Engine> engine) {
     {
       const std::lock_guard lock(mutex_);

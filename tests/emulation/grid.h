@@ -7,7 +7,7 @@
 namespace emulation {
 
 // Runs `body` once for each thread of each block, block after block, in the calling thread. Throws
-// where a block can't end.
+// if a block can't end.
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& body);
 
 }  // namespace emulation

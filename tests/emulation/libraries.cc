@@ -1,4 +1,5 @@
-// What libraries do on a real GPU, done plainly on the host in the stream's order.
+// Operations that use libraries on a real GPU, done by plain loops on the host in the stream's
+// order.
 #include <algorithm>
 
 #include "kernels/cuda/attention_fused.h"
@@ -7,7 +8,7 @@
 namespace trident::cuda {
 namespace {
 
-// Ours does everything here.
+// Our own kernels do all of attention here.
 class NoFusedAttention final : public FusedAttention {
  public:
   bool forward(const Queue&, const Access&, Context&, const AttentionArgs&) override {
@@ -21,7 +22,7 @@ class NoFusedAttention final : public FusedAttention {
 }  // namespace
 
 std::size_t sort_workspace(const SortRows& s) {
-  return static_cast<std::size_t>(s.n) * 8;  // as if between two copies of ids and rows
+  return static_cast<std::size_t>(s.n) * 8;  // for two copies of ids and rows
 }
 
 void sort_rows(const Queue& queue, const SortRows& s, void*, std::size_t) {

@@ -1,6 +1,6 @@
-// NCCL between emulated GPUs: a stream that comes to an operation waits there for its peers'
-// streams. Reductions add in reverse order of the ranks, as nothing may rely on their order. Calls
-// of a communicator that doesn't block do their work only when its state is asked for.
+// NCCL between emulated GPUs. A stream that reaches an operation waits there for its peers'
+// streams. Reductions add in reverse order of the ranks, as no code may rely on their order. A
+// non-blocking communicator's calls do their work only when its state is queried.
 #include <nccl.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using trident::DType;
 
-// What the members of a communicator share.
+// The state that the members of a communicator share.
 struct World {
   explicit World(int n) : ranks(n) {}
   struct Message {
@@ -33,9 +33,9 @@ struct World {
   std::mutex mutex;
   std::condition_variable changed;
   bool aborted = false;
-  std::vector<int> devices;  // of those that have opened it
+  std::vector<int> devices;  // of the members that have opened it
   bool two_on_a_device = false;
-  // A split: what each member asks for, and the parts, once all have come.
+  // A split: the request of each member. The parts are made once all have asked.
   struct Split {
     struct Asked {
       int rank, color, key, device;
@@ -44,7 +44,7 @@ struct World {
     std::vector<Asked> asked;
   };
   Split split;
-  // Messages under way by (sender, receiver), in order.
+  // Messages in flight by (sender, receiver), in order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;
 };
 
@@ -107,7 +107,7 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   std::deque<std::function<void()>> put_off;
-  bool splits = false;  // waits for the others
+  bool splits = false;  // a split waits for the other members
 };
 
 namespace {
@@ -125,7 +125,7 @@ ncclResult_t start(ncclComm_t communicator, cudaStream_t stream, std::function<v
   return ncclInProgress;
 }
 
-// All of a group's messages at once: none waits for another.
+// Carries out all messages of a group at once, so that none waits for another.
 void carry_out(const std::shared_ptr<World>& world, int rank, const std::vector<Call>& calls) {
   std::unique_lock lock(world->mutex);
   std::vector<std::shared_ptr<World::Message>> sent;
@@ -170,7 +170,7 @@ ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, Call one) {
   if (group.depth == 0) return put(communicator, stream, {one});
   if (group.communicator != nullptr &&
       (group.communicator != communicator || group.stream != stream)) {
-    return ncclInvalidUsage;  // real NCCL allows it; ours needs it not
+    return ncclInvalidUsage;  // real NCCL allows it; our code doesn't use it
   }
   group.communicator = communicator;
   group.stream = stream;
@@ -178,7 +178,7 @@ ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, Call one) {
   return ncclSuccess;
 }
 
-// Every member's `bytes` at `input`, by rank, then `finish`.
+// Waits until every member has given `bytes` at `input`, in rank order, and then calls `finish`.
 ncclResult_t collect(ncclComm_t communicator, cudaStream_t stream, const void* input,
                      std::size_t bytes,
                      std::function<void(const std::vector<const void*>&)> finish) {
@@ -241,7 +241,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   ++communicators;
   return ncclInProgress;
 }
-// The parts are there once all have asked; until then the parent is in progress.
+// The parts exist once all members have asked. Until then the parent is in progress.
 ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* part,
                            ncclConfig_t* config) {
   if (config->blocking != 0 || color < NCCL_SPLIT_NOCOLOR) return ncclInvalidArgument;
@@ -265,7 +265,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
     World& world = *communicator->world;
     const std::lock_guard lock(world.mutex);
     world.aborted = true;
-    // Where its part would be stored may go.
+    // The caller may free the place where its part would be stored.
     std::erase_if(world.split.asked, [&](const World::Split::Asked& asked) {
       return asked.rank == communicator->rank;
     });
@@ -276,7 +276,7 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   return ncclSuccess;
 }
 namespace {
-// Of a world whose members have all asked. Its mutex is held.
+// Splits a world whose members have all asked. The caller holds its mutex.
 void carry_out_split(World& world) {
   std::vector<World::Split::Asked> asked = std::exchange(world.split.asked, {});
   std::sort(asked.begin(), asked.end(), [](const auto& a, const auto& b) {

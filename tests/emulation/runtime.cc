@@ -25,7 +25,7 @@ std::size_t number(const char* name, std::size_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// How far a stream has come; outlives it.
+// The progress of a stream, which outlives the stream.
 struct Progress {
   void wait_for_all() {
     std::unique_lock lock(mutex);
@@ -120,7 +120,7 @@ struct CUstream_st {
   std::thread thread;
 };
 
-// What an event was last recorded as; who waits, waits for that, whatever it is recorded as later.
+// The last record of an event. A waiter waits for this record, even if the event is recorded again.
 struct Record {
   std::mutex mutex;
   std::condition_variable changed;
@@ -144,7 +144,7 @@ struct CUevent_st {
     return record;
   }
   std::mutex mutex;
-  std::shared_ptr<Record> record;  // null: never
+  std::shared_ptr<Record> record;  // null: never recorded
   bool timed = true;
 };
 
@@ -233,7 +233,7 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
 cudaError_t cudaFree(void* address) {
   if (address == nullptr) return cudaSuccess;
   Machine& m = machine();
-  // Like the real one, it waits for what the device's streams have been given.
+  // Like the real one, it waits for the work enqueued so far on the device's streams.
   std::vector<std::shared_ptr<Progress>> streams;
   {
     const std::lock_guard lock(m.mutex);
@@ -340,7 +340,7 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
   const dim3 blocks = config.gridDim, threads = config.blockDim;
   const unsigned count = threads.x * threads.y * threads.z;
-  // The limits of real devices.
+  // These are the limits of real devices.
   if (count == 0 || count > 1024 || blocks.x == 0 || blocks.x > 0x7fffffffu || blocks.y == 0 ||
       blocks.y > 65535 || blocks.z == 0 || blocks.z > 65535) {
     return answer(cudaErrorInvalidValue);

@@ -1,4 +1,4 @@
-// PipeDream and PipeDream-2BW against a serial program that knows no pipeline.
+// Compares PipeDream and PipeDream-2BW with a serial program without a pipeline.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@
 namespace trident::testing {
 namespace {
 
-// Through a Stepper, as a trainer drives it.
+// Runs the config through a Stepper, as a trainer does.
 Trajectory pipelined(const Config& config) {
   Trajectory outcome;
   std::mutex mutex;
@@ -34,11 +34,11 @@ Trajectory pipelined(const Config& config) {
       }
       const Advance steps = own.stepper.advance(
           batches, {.learning_rate = rate, .close = k % 2 == 1 || k + 1 == iterations});
-      EXPECT_EQ(steps.own.has_value(),
+      EXPECT_EQ(steps.current.has_value(),
                 k % 2 == 1 || k + 1 == iterations || !own.stepper.updates_unchecked());
       own.evaluator.mean_loss(
-          synthetic_batches(own.model, 1000));  // must not disturb what is in flight
-      for (const auto& step : {steps.before, steps.own}) {
+          synthetic_batches(own.model, 1000));  // must not disturb the micro-batches in flight
+      for (const auto& step : {steps.previous, steps.current}) {
         if (!step || own.model.topology().world.rank() != 0) continue;
         outcome.losses.push_back(step->loss);
         outcome.norms.push_back(step->grad_norm);
@@ -94,7 +94,7 @@ void compare(const std::string& schedule, const Case& c) {
   }
   EXPECT_EQ(found.weights.size(), wanted.weights.size());
   EXPECT_TRUE(found.weights == wanted.weights) << "weights differ";
-  // The delay is there: without it the weights are others.
+  // The delay is real: without it the weights are different.
   if (c.pipeline > 1) {
     const Trajectory prompt = each ? serial(alone, {4}, true) : pipelined(alone);
     EXPECT_TRUE(prompt.weights != wanted.weights);
@@ -113,7 +113,8 @@ TEST(Asynchronous, PipeDreamGivesTheBitsOfTheSerialProgram) {
 }
 
 TEST(Asynchronous, PipeDream2bwGivesTheBitsOfTheSerialProgram) {
-  // Without clipping the check comes late, with it at the end of each iteration.
+  // Without clipping the step check comes late; with clipping it comes at the end of each
+  // iteration.
   for (const Case& c : {Case{"gpt2", 1, 2, 4, 0, "0.5"},
                         {"gpt2", 1, 4, 4, 0, "0.5"},
                         {"gpt2", 1, 4, 4, 0},
@@ -124,7 +125,7 @@ TEST(Asynchronous, PipeDream2bwGivesTheBitsOfTheSerialProgram) {
   }
 }
 
-// Gradients are reduced once a step or for each micro-batch, as ZeRO's stage 2 does by default.
+// Gradients are reduced once a step or for each micro-batch, which is the default of ZeRO stage 2.
 TEST(Asynchronous, ZeroAndTensorParallelismGoWithBothKinds) {
   for (const std::string schedule : {"pipedream", "pipedream_2bw"}) {
     for (const char* each : {"false", "true"}) {
@@ -149,7 +150,8 @@ TEST(Asynchronous, ZeroAndTensorParallelismGoWithBothKinds) {
       EXPECT_EQ(sharded.losses, plain.losses);
       EXPECT_TRUE(sharded.weights == plain.weights) << "weights differ";
       EXPECT_EQ(sharded.norms, plain.norms);
-      // Sums over tensor ranks come in another order; versions that are too old or too young don't.
+      // Sums over tensor ranks are added in another order, a small difference. Weight versions that
+      // are too old or too new differ by more.
       const Trajectory whole = train(2, 1);
       EXPECT_LT(largest_relative_difference(plain.losses, whole.losses), 1e-6);
     }
@@ -179,8 +181,8 @@ TEST(Asynchronous, EvaluationAndSavedWeightsSayTheirVersion) {
   }
 }
 
-// An iteration of few micro-batches is no pipeline of its own: ranks that are never idle shall not
-// look as if they were.
+// An iteration of few micro-batches is not a pipeline of its own: the metrics must not show idle
+// time for ranks that are never idle.
 TEST(Asynchronous, BubbleOfShortIterationsIsThatOfTheRun) {
   const TempDir dir;
   const Config config =
@@ -198,7 +200,7 @@ TEST(Asynchronous, BubbleOfShortIterationsIsThatOfTheRun) {
 }
 
 // The first two iterations use the initial weights, so the overflow of a huge rate comes in the
-// third; later batches still find the versions that they should use.
+// third. Later batches still find the versions that they should use.
 TEST(Asynchronous, AStepLeftOutIsAVersionWithoutAChange) {
   const TempDir dir;
   const auto weights_after = [&](int steps, int stages) {
@@ -208,7 +210,7 @@ TEST(Asynchronous, AStepLeftOutIsAVersionWithoutAChange) {
             Overrides{"pipeline.schedule=pipedream_2bw", "training.on_non_finite=skip",
                       "training.train_iters=" + std::to_string(steps),
                       "scheduler={\"type\": \"constant\"}", "optimizer.params.lr=1e30",
-                      "optimizer.params.weight_decay=0",  // by which weights would overflow
+                      "optimizer.params.weight_decay=0",  // decay would overflow the weights
                       "batch.micro_batch_size=2", "logging.overwrite=true",
                       "checkpoint.save=" + (dir / "weights")});
     const TrainingSummary summary = train(config);
@@ -231,7 +233,7 @@ TEST(Asynchronous, AStepLeftOutIsAVersionWithoutAChange) {
   EXPECT_TRUE(weights_after(6, 3) == two);
 }
 
-// Windows of a run, put one after the other, are the run.
+// Consecutive windows of a run, joined, are the run.
 TEST(Asynchronous, IterationsAreThePartsOfOneLongList) {
   for (const int p : {1, 2, 3, 5}) {
     for (const int m : {1, 2, 4, 7}) {

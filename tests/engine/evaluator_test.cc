@@ -15,7 +15,7 @@
 namespace trident::testing {
 namespace {
 
-// −log of the softmax, in fp64.
+// -log of the softmax, in fp64.
 double loss_of(const std::vector<float>& logits, std::int32_t label) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -48,7 +48,7 @@ TEST(Evaluator, GivesTheLogitsOfWhichTheMeanLossIsMade) {
   }
 }
 
-// However a text is cut, and after going back to an earlier place in it.
+// The logits don't depend on how a text is split, nor on a return to an earlier position in it.
 TEST(Evaluator, ACacheChangesNoLogits) {
   for (const char* model : {"gpt2", "llama"}) {
     const TempDir dir;

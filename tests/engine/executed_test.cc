@@ -1,4 +1,4 @@
-// What a pipeline really ran, and how long it took beside what its list says.
+// The actions that a pipeline really ran, and their duration compared with the list's prediction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
 
 struct StepTimes {
   double measured = 0;   // seconds from the first compute action to the end of the last
-  double predicted = 0;  // of the list with these actions' durations and the latency
+  double predicted = 0;  // the list's, with these actions' durations and the latency
 };
 
 StepTimes times_of(const Schedule& schedule, const std::vector<ExecutionTrace>& traces,
@@ -73,8 +73,8 @@ StepTimes times_of(const Schedule& schedule, const std::vector<ExecutionTrace>& 
           replay(schedule, durations, latency).bubble.makespan};
 }
 
-// Each forward of rank 1 begins at least `latency_ns` after the one on rank 0 that feeds it has
-// ended, and so back again: the delay was really there.
+// Expects that each forward of rank 1 begins at least `latency_ns` after the end of the forward on
+// rank 0 that feeds it, and likewise for backwards: the injected delay took effect.
 void expect_late(const std::vector<ExecutionTrace>& traces, std::int64_t latency_ns) {
   const auto find = [&](std::size_t rank, Kind kind, int microbatch) {
     for (const TracedAction& event : traces[rank].events) {
@@ -108,7 +108,7 @@ double step_over_list(const std::string& kind) {
   std::vector<std::vector<ExecutionTrace>> traces(steps, std::vector<ExecutionTrace>(2));
   Schedule schedule;
   on_ranks(config, options, [&](Rank& own) {
-    own.stepper.train(synthetic_batches(own.model, 0), 1e-3);  // makes its buffers
+    own.stepper.train(synthetic_batches(own.model, 0), 1e-3);  // allocates its buffers
     for (int k = 0; k < steps; ++k) {
       own.stepper.train(synthetic_batches(own.model, k), 1e-3);
       traces[static_cast<std::size_t>(k)]
@@ -127,12 +127,12 @@ double step_over_list(const std::string& kind) {
   return ratios[steps / 2];
 }
 
-// Transfers cost no more than the list says. GPipe hides nearly all of them behind compute, so a
-// sender that waits shows there; with two ranks 1F1B waits for the round trip anyway.
+// Transfers cost no more than the list predicts. GPipe hides nearly all of them behind compute, so
+// a blocking sender shows there. With two ranks, 1F1B waits for the round trip anyway.
 TEST(Executed, TransfersOverlapWithComputeWithinFivePercentOfTheList) {
   for (const std::string kind : {"gpipe", "1f1b"}) {
     double ratio = 2;
-    for (int attempt = 0; attempt < 5 && ratio >= 1.05; ++attempt) {  // others may take the cores
+    for (int attempt = 0; attempt < 5 && ratio >= 1.05; ++attempt) {  // other programs may run
       ratio = step_over_list(kind);
       EXPECT_GT(ratio, 0.99) << kind;
     }

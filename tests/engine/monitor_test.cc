@@ -31,7 +31,7 @@ Overrides layout_of(const ScheduleConstraints& kind) {
                    "training.train_iters=" + std::to_string(iterations)};
 }
 
-// What the parts of each step add up to, beside the ranks' mean by their own clocks.
+// Compares the sum of each step's parts with the ranks' mean time by their own clocks.
 void expect_parts_of(const Config& config) {
   std::mutex mutex;
   std::vector<double> taken(iterations), parts(iterations);
@@ -68,7 +68,7 @@ void expect_parts_of(const Config& config) {
     }
     EXPECT_EQ(told[at].parts_ms.size(), 4U);
     EXPECT_NEAR(sum / taken[at], 1, 1e-6) << "iteration " << k + 1;
-    // Iterations that overlap have no step of their own to replay.
+    // An asynchronous schedule's iterations overlap, so they have no step of their own to replay.
     EXPECT_EQ(told[at].replayed_ms.has_value(), !schedule_of(config).asynchronous());
   }
 }

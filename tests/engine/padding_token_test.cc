@@ -1,5 +1,5 @@
-// model.pad_token_id: its row of the embedding gets no gradient by look-up, in any layout. What
-// transformers makes of it is compared by tests/peers/live_peer.py.
+// model.pad_token_id: its row of the embedding gets no gradient from look-ups, in any layout.
+// tests/peers/live_peer.py compares this with transformers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace trident::testing {
 namespace {
 
-// The most frequent token of the golden data.
+// Token 0 is the most frequent token of the golden data.
 const Overrides padded{"model.pad_token_id=0"};
 constexpr auto kTable = "model.embed_tokens.weight";
 
@@ -59,7 +59,8 @@ TEST(PaddingToken, AFreshRowIsZeroAndLayoutsChangeNoBit) {
         Overrides{tied ? "model.tie_word_embeddings=true" : "model.tie_word_embeddings=false",
                   "training.train_iters=4", "scheduler.warmup_iters=2"};
     const Outcome alone = outcome("llama", {1, 1, 1}, asked);
-    // Nothing moves a row of zeros; tied, the head's part of the gradient does.
+    // No gradient moves a row of zeros. With a tied embedding, the head's part of the gradient
+    // does.
     EXPECT_EQ(is_zero(first_row(alone.tensors.at(kTable))), !tied);
     expect_same_bits(outcome("llama", {1, 1, 2}, asked), alone);
     expect_same_bits(outcome("llama", {1, 1, 2, 2}, asked), alone);

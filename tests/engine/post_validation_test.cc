@@ -1,5 +1,5 @@
-// The optimizer step of schedules whose ranks begin the next iteration before the last one is
-// checked: the same bits as a step that waits, whatever is clipped, overflows or stops.
+// The optimizer step of schedules whose ranks begin the next iteration before the step check of the
+// last one. It gives the same bits as a step that waits, also with clipping, overflows and stops.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Outcome {
   std::vector<double> losses, norms;
   std::vector<bool> applied;
   std::map<std::string, std::vector<float>> weights;  // by name, of data rank 0
-  std::int64_t rolled_back = 0;                       // of rank 0; compared apart
+  std::int64_t rolled_back = 0;                       // on rank 0; compared separately
   std::int64_t optimistic = 0;                        // results that came an iteration late
 
   void expect_same(const Outcome& other) const {
@@ -46,7 +46,7 @@ struct Outcome {
   }
 };
 
-// A row of the token table that overflows whatever reads it.
+// Sets a row of the token table to infinity, so that any batch with its token overflows.
 void poison_row(RankModel& model) {
   for (const Bucket& bucket : model.buckets().buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
@@ -62,7 +62,8 @@ void poison_row(RankModel& model) {
   }
 }
 
-// `late`: checks stay open where they may. `poisoned`: iterations whose batches have the token.
+// `late`: step checks stay open where the schedule allows it. `poisoned`: iterations whose batches
+// have the token.
 Outcome run(const std::string& name, const Overrides& overrides, bool late,
             const std::vector<int>& poisoned = {}) {
   const TempDir dir;
@@ -93,9 +94,9 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
           batches,
           {.learning_rate = 1e-3 * (k + 1), .close = !late || k + 1 == iterations || k == 5});
       EXPECT_TRUE(steps.ran);
-      mine.optimistic += steps.before.has_value();
-      note(steps.before);
-      note(steps.own);
+      mine.optimistic += steps.previous.has_value();
+      note(steps.previous);
+      note(steps.current);
     }
     mine.rolled_back = own.stepper.rolled_back();
     const std::lock_guard lock(mutex);
@@ -139,7 +140,7 @@ TEST(PostValidation, ClippingNowAndThenChangesNoBit) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Overrides base = overrides_of(c.layout) + c.overrides;
-    // A limit with norms on both sides of it.
+    // The median norm as the limit: some norms lie above it, some below.
     std::vector<double> norms = run("llama", base + Overrides{"gradient_clipping=0"}, false).norms;
     std::nth_element(norms.begin(), norms.begin() + iterations / 2, norms.end());
     const Overrides clipped =
@@ -166,9 +167,9 @@ TEST(PostValidation, AnOverflowIsTakenBackOnEveryRank) {
     for (const int k : poisoned) applied[static_cast<std::size_t>(k)] = false;
     EXPECT_EQ(waits.applied, applied);
     late.expect_same(waits);
-    // The second of two in a row comes when no update is optimistic.
+    // The second of two consecutive overflows comes when no update is optimistic.
     EXPECT_EQ(late.rolled_back, 2);
-    // Without the overflows the weights are others: the comparison can fail.
+    // Without the overflows the weights are different, so the comparison can fail.
     EXPECT_FALSE(run("llama", base, true).weights == late.weights);
   }
 }
@@ -191,7 +192,8 @@ TEST(PostValidation, TheNextIterationIsGivenUpWhereTheRunEnds) {
     EXPECT_EQ(summary.stopped, stop_at > 0);
     return std::pair(summary.history.size(), slurp(dir / "weights/model.safetensors"));
   };
-  // Iteration 3 is reported when 4 has run, so the flag is seen with the check of 5.
+  // Iteration 3 is reported when iteration 4 has run, so the trainer sees the flag with the check
+  // of 5.
   const auto [steps, stopped] = weights_after("zb_h2", 9, 3, {});
   EXPECT_GE(steps, 4U);
   EXPECT_LE(steps, 5U);
@@ -224,7 +226,7 @@ TEST(PostValidation, EvaluationWantsASettledUpdate) {
     const auto batches = synthetic_batches(own.model, 0);
     EXPECT_FALSE(own.stepper.wait_for_result().has_value());
     EXPECT_FALSE(
-        own.stepper.advance(batches, {.learning_rate = 1e-3, .close = false}).own.has_value());
+        own.stepper.advance(batches, {.learning_rate = 1e-3, .close = false}).current.has_value());
     EXPECT_THROW(own.evaluator.mean_loss(batches), Error);
     const auto result = own.stepper.wait_for_result();
     ASSERT_TRUE(result.has_value());
@@ -233,7 +235,8 @@ TEST(PostValidation, EvaluationWantsASettledUpdate) {
   });
 }
 
-// What it is for: a rank runs forwards of iteration k+1 while another still works on k.
+// The purpose of post-validation: a rank runs forwards of iteration k+1 while another still works
+// on k.
 TEST(PostValidation, RanksBeginTheNextIterationBeforeOthersEndTheLast) {
   const auto overlaps = [](bool late) {
     const TempDir dir;

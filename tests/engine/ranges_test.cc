@@ -1,4 +1,4 @@
-// What a profiler sees of a step on a GPU: a range for each stage's work on each micro-batch.
+// The ranges of a step that a GPU profiler shows: one for each stage's work on each micro-batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nvtx3/nvToolsExt.h>
@@ -20,7 +20,7 @@ TEST(Ranges, NameStageAndMicroBatch) {
   const Config config = seeded_config(
       "gpt2", dir.path(), overrides_of({1, 1, 2}) + Overrides{"pipeline.schedule=zb_h1"});
   emulation::Ranges& ranges = emulation::ranges();
-  ranges.begun.clear();  // other tests' in this program
+  ranges.begun.clear();  // removes the ranges of this program's other tests
   on_ranks(config, transport_options(config),
            [&](Rank& own) { own.stepper.train(synthetic_batches(own.model, 0), 1e-3); });
   EXPECT_EQ(ranges.open, 0);

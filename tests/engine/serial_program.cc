@@ -19,10 +19,10 @@ std::vector<float> host(Context& context, const Tensor& tensor) {
 
 namespace {
 
-// A rank of the program.
+// One rank of the program.
 class Serial {
  public:
-  // `split`: layers of the stages that the pipeline has.
+  // `split`: the number of layers in each stage of the pipeline that is compared.
   Serial(const Config& config, RankModel& model, const std::vector<std::int64_t>& split,
          bool each_microbatch)
       : config_(config),
@@ -47,7 +47,7 @@ class Serial {
 
   // Fills in the norms and weights.
   void train(Trajectory& outcome);
-  // Adds as a Stepper does: over tokens and micro-batches, then over data ranks.
+  // Adds in a Stepper's order: over tokens and micro-batches, then over data ranks.
   void sum_losses(Trajectory& outcome);
 
  private:
@@ -57,11 +57,11 @@ class Serial {
     return stages;
   }
   void initialise_versions();
-  // Takes the weights of the version that `version_of` says of each parameter.
+  // Sets each parameter to the weights of the version that `version_of` returns for it.
   template <class VersionOf>
   void set(VersionOf version_of);
   MicroBatch micro_batch(const HostMicroBatch& data);
-  // Forward and backward of micro-batch n; `complete`: the last before an update.
+  // Runs forward and backward of micro-batch n. `complete`: it is the last one before an update.
   void run(std::int64_t n, bool complete);
   double update();
 
@@ -80,7 +80,7 @@ class Serial {
   Optimizer optimizer_;
   StepCheck check_;
   Tensor losses_;
-  // Every version that there has been, by parameter.
+  // All versions so far, by parameter.
   std::map<const Parameter*, std::vector<std::vector<float>>> versions_;
   std::map<const Parameter*, int> stage_of_;
 };
@@ -145,13 +145,13 @@ void Serial::run(std::int64_t n, bool complete) {
     at->first->backward_weight(context_, batch, at->second);
     if (!complete) continue;
     for (const auto& parameter : at->first->parameters()) {
-      // A tied weight's last use comes first here.
+      // Backward reaches a tied weight's last use first.
       gradients_.ready(context_, *parameter, parameter->uses() - ++uses_done[parameter.get()]);
     }
   }
 }
 
-// Gives the gradient's norm.
+// Returns the gradient's norm.
 double Serial::update() {
   gradients_.finish(context_);
   check_.begin(context_, gradient_squares(context_, buckets_, topology_), nullptr, 0, {}, 1,
@@ -170,7 +170,8 @@ double Serial::update() {
 void Serial::train(Trajectory& outcome) {
   const bool first = topology_.world.rank() == 0;
   for (std::int64_t n = 0; n < iterations * m_; ++n) {
-    // The rule: PipeDream's stage s is p-1-s updates behind, 2BW's all are one batch behind.
+    // The delay rule: PipeDream's stage s is p-1-s updates behind; all stages of 2BW are one batch
+    // behind.
     set([&](const Parameter* p) -> std::int64_t {
       return std::max<std::int64_t>(
           0, each_microbatch_ ? n - (stages_ - 1 - stage_of_.at(p)) : n / m_ - 1);

@@ -1,5 +1,5 @@
-// PipeDream and PipeDream-2BW as a program that knows no pipeline: one rank has all stages, and
-// each micro-batch meets weights as old as the rule says.
+// PipeDream and PipeDream-2BW as a program without a pipeline: one rank has all stages, and each
+// micro-batch uses weights of the age that the schedule's delay rule prescribes.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct Trajectory {
 
 std::vector<float> host(Context& context, const Tensor& tensor);
 
-// `split`: layers of the stages that the pipeline has.
+// `split`: the number of layers in each stage of the pipeline that is compared.
 Trajectory serial(const Config& config, const std::vector<std::int64_t>& split,
                   bool each_microbatch);
 

@@ -1,5 +1,5 @@
-// The list of what a run needs to go on: complete, each element once, and enough to go on from in
-// this layout or another.
+// The state that a run needs to resume. It is complete, contains each element once, and suffices to
+// resume in this layout or another.
 #include "parallel/state.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 namespace trident::testing {
 namespace {
 
-// Tensors as they are, whole, on the host, and how often each element has been given.
+// A store of full tensors on the host, which counts how often each element was written.
 class Store {
  public:
   void save(Stepper& stepper, std::int64_t iteration) {
@@ -127,7 +127,7 @@ TEST(State, HasEachElementOnceInEveryLayout) {
         on_ranks(config, transport_options(config), [&](Rank& own) { store.save(own.stepper, 0); });
         store.expect_each_element_once();
         if (plain.empty()) plain = store.sizes();
-        EXPECT_EQ(store.sizes(), plain);  // no name and no shape knows of the layout
+        EXPECT_EQ(store.sizes(), plain);  // names and shapes don't depend on the layout
       }
     }
     const std::string of = " of layers.0.mlp.up.weight";  // (ffn 192, h 48)
@@ -176,7 +176,7 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
       {"fp32", {}},
       {"Adafactor",
        {"optimizer.type=Adafactor", "optimizer.params.betas=null", "optimizer.params.eps=null"}},
-      // The first steps overflow, so the scale falls, and rises again after two clean ones.
+      // The first steps overflow, so the scale falls; it rises again after two clean steps.
       {"fp16",
        {"precision.dtype=fp16", "precision.initial_scale_power=24", "precision.loss_scale_window=2",
         "precision.hysteresis=2"}}};
@@ -214,9 +214,9 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
         train_steps(own.stepper, inputs, kept);
         store.save(own.stepper, kept);
       });
-      const TrainingInputs rest = resumed_from(
-          prepare_training(config_of(move.to, move.then)), kept,
-          [&](Context& context, State& state) { store.restore(context, state); });
+      const TrainingInputs rest =
+          resumed_from(prepare_training(config_of(move.to, move.then)), kept,
+                       [&](Context& context, State& state) { store.restore(context, state); });
       const TrainingSummary summary = train_local(rest, {});
       ASSERT_EQ(summary.history.size(), 3u);
       for (std::size_t i = 0; i < 3; ++i) {

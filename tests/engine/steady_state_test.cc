@@ -1,4 +1,4 @@
-// A step that is like the ones before takes no memory from the device.
+// A step like the steps before it takes no more memory from the device.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -42,14 +42,14 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
         for (int k = 0; k < iterations; ++k) {
           own.stepper.train(synthetic_batches(own.model, k), 1e-3);
           const Allocator::Figures figures = own.model.context().allocator().figures();
-          blocks.push_back(figures.block_bytes);  // reserved bytes count in pieces of 2 MiB
+          blocks.push_back(figures.block_bytes);  // reserved bytes count in blocks of 2 MiB
           reserved.push_back(figures.reserved_bytes);
           taken.push_back(own.model.context().ledger().figures().taken);
         }
         EXPECT_GT(reserved[0], 0);
-        EXPECT_GT(taken.back(), taken[1]);  // tensors do come and go
+        EXPECT_GT(taken.back(), taken[1]);  // the steps do allocate and free tensors
         for (std::size_t k = 2; k < reserved.size(); ++k) {
-          // On a GPU messages under way hold their blocks for as long as they take.
+          // On a GPU, messages in flight hold their blocks until they are sent.
           if (usual_device() != On::cuda) {
             EXPECT_EQ(blocks[k], blocks[1])
                 << "rank " << own.model.topology().world.rank() << ", iteration " << k + 1;

@@ -1,4 +1,4 @@
-// What the drawn iteration shows is what its groups sent.
+// The drawn iteration shows the messages that its groups sent.
 #include "engine/step_timeline.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST_P(DrawnIteration, ShowsEveryByteThatItsGroupsSent) {
       EXPECT_LT(rank, mesh.world_size()) << event.name;
     }
     if (event.category != EventCategory::transfer) continue;
-    // The other end is another stage of the same replica and tensor rank, by its world rank.
+    // The peer is another stage of the same replica and tensor rank, given by its world rank.
     ASSERT_EQ(event.ranks.size(), 1U) << event.name;
     for (const Group group : {Group::shard, Group::tensor, Group::pipeline}) {
       const bool same = mesh.place(event.rank, group) == mesh.place(event.ranks[0], group);

@@ -1,5 +1,5 @@
-// ZeRO stages 0 to 3, reductions once a step or each micro-batch, and recomputation: they change
-// where memory lies and when, and no bit of losses and weights.
+// ZeRO stages 0 to 3, reductions once a step or for each micro-batch, and recomputation. They
+// change where and when memory is used, and no bit of losses and weights.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ const Overrides small_buckets{"zero_optimization.reduce_bucket_size=3000",
                               "zero_optimization.allgather_bucket_size=5000"};
 const Overrides full{"activation_checkpointing.granularity=full"};
 
-// The unsharded outcomes that others are compared with, each made once.
+// The unsharded outcomes for the comparisons; each is computed once.
 class Plain {
  public:
   explicit Plain(std::string model) : model_(std::move(model)) {}
@@ -58,7 +58,7 @@ TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
                                       Layout{data, tensor, 2, 2}}[c[3]];
     SCOPED_TRACE(name_of(layout) + " stage " + std::to_string(z) +
                  (each ? ", each micro-batch" : ", once"));
-    // What else may vary goes round.
+    // The other settings vary with the combination.
     Overrides more = stage(z, each);
     if (z == 3) more = more + (data == 3 ? vectors_whole : all_in_shards);
     if (z == 2 && tensor == 2) more = more + small_buckets;
@@ -67,7 +67,7 @@ TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
   }
 }
 
-// What is summed by parts, as Adafactor's means, is summed by the same parts.
+// Sums over buckets, such as Adafactor's means, are over the same buckets in every stage.
 TEST(Zero, BucketsAreCutAlikeInEveryStage) {
   const TempDir dir;
   const Overrides sizes{"zero_optimization.reduce_bucket_size=5000",
@@ -84,7 +84,7 @@ TEST(Zero, ReducingEachMicroBatchAddsInAnotherOrder) {
   const Outcome each = outcome("gpt2", layout, stage(0, true));
   EXPECT_NE(each.losses, once.losses);
   EXPECT_LT(largest_relative_difference(each.losses, once.losses), 1e-5);
-  // With a single micro-batch there is nothing to choose.
+  // With a single micro-batch the two settings are the same.
   const Overrides one{"batch.global_batch_size=8", "batch.micro_batch_size=4"};
   expect_same_bits(outcome("gpt2", layout, one + stage(2, true)),
                    outcome("gpt2", layout, one + stage(0, false)));
@@ -106,7 +106,8 @@ TEST(Zero, EveryFlushScheduleTakesEveryStage) {
   }
 }
 
-// Biases of row-parallel layers see each rank's own rows, in the rounds of their weights.
+// A row-parallel layer computes its bias gradient from the rank's own rows, together with its
+// weight gradient.
 TEST(Zero, BiasesUnderSequenceParallelismWhereWeightsComeLate) {
   const Overrides sequence{"parallel.sequence_parallel=true"};
   for (const bool each : {false, true}) {
@@ -163,7 +164,7 @@ TEST(Zero, Bf16AgreesAcrossStages) {
 }
 
 TEST(Zero, Fp16SkipsTheSameStepsInEveryStage) {
-  // 2^24 overflows at first; with a window of 4 the scale comes back up to it and falls again.
+  // 2^24 overflows at first; with a window of 4 the scale rises to it again and falls again.
   const Overrides fp16{"precision.dtype=fp16", "precision.initial_scale_power=24",
                        "precision.loss_scale_window=4", "precision.hysteresis=1"};
   const auto run = [&](const Layout& layout, const Overrides& overrides) {
@@ -187,8 +188,8 @@ TEST(Zero, Fp16SkipsTheSameStepsInEveryStage) {
     EXPECT_GT(a.second.size(), 100'000U);
     EXPECT_TRUE(a.second == b.second) << "saved weights differ";
   };
-  // The gradients' type, when they are reduced, and the stage and schedule; under zb_h2 the late
-  // check takes an overflowing update back, and with it weights gathered ahead.
+  // The gradients' type, the time of their reduction, the stage and the schedule vary. Under zb_h2,
+  // post-validation rolls back an overflowing update and the weights that were gathered ahead.
   struct Variant {
     int stage;
     bool post_validation;
@@ -262,7 +263,7 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
       Context& context = own.model.context();
       const int rank = own.model.topology().world.rank();
       if (rank == 5) {
-        // A large one, of which every data rank holds a shard in stage 3.
+        // A large parameter; in stage 3 every data rank holds a shard of it.
         const auto parameters = own.model.chunks().front().modules.front()->parameters();
         const Parameter& parameter = **std::max_element(
             parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
@@ -279,7 +280,7 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
     for (const StepResult& result : results) {
       EXPECT_FALSE(result.applied);
       EXPECT_TRUE(std::isnan(result.grad_norm));
-      EXPECT_FALSE(result.rescales);  // its loss isn't finite either, whatever the scale
+      EXPECT_FALSE(result.only_overflowed);  // the loss isn't finite either, whatever the scale
     }
   }
 }

@@ -1,5 +1,5 @@
-// A checkpoint's folder (files_in). The sums of its files and of its manifest, which no mutation
-// hits, are put right first.
+// A checkpoint's folder (files_in). Mutations never produce right sums, so the fuzzer first
+// corrects the sums of the files and of the manifest.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kConfig = "trident/config.json";
 
-// The manifest's text with the sizes and sums of the files that are there.
+// The manifest's text with the sizes and sums of the files in the folder.
 std::string summed(const std::string& text, const std::map<std::string, std::string>& files) {
   auto document = ordered_json_or_null(text);
   if (!document.is_object() || !document.contains("files") || !document["files"].is_object()) {

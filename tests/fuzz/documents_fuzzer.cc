@@ -1,5 +1,5 @@
-// Files of texts: the first byte says of which kind. What is accepted has the tokens of its
-// documents, each ended.
+// Files of texts. The first byte gives the kind of file. An accepted file has the tokens of its
+// documents, each with an end token.
 #include "base/utf8.h"
 #include "datasets/indexed_source.h"
 #include "datasets/tokenize.h"

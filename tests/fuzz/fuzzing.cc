@@ -38,7 +38,7 @@ constexpr Fuzzer kFuzzers[] = {
     {"tokens", fuzz_tokens},
 };
 
-// A file of the folder, or of one of those that this program makes in it.
+// Whether the name is of a file in the folder, or in a folder that this program makes there.
 bool stays_inside(std::string_view name) {
   for (const std::string_view inner : {"trident/", ".trident-saving/"}) {
     if (name.starts_with(inner)) name.remove_prefix(inner.size());

@@ -1,7 +1,7 @@
-// Fuzzers of what reads files and texts from elsewhere. Each is a function of an input: a
-// RequestError is a right answer to any, and everything else that ends the function early is a
-// finding: another exception, a broken promise, a sanitizer's report. libFuzzer calls them
-// (libfuzzer.cc), and the tests with the inputs in tests/fuzz/corpus (replay.cc).
+// Fuzzers of the parsers of foreign files and texts. Each is a function of an input. A RequestError
+// is a correct answer to any input. Every other early end of the function is a finding: another
+// exception, a broken promise, a sanitizer's report. libFuzzer calls the fuzzers (libfuzzer.cc),
+// and the tests call them with the inputs in tests/fuzz/corpus (replay.cc).
 #pragma once
 
 #include <map>
@@ -15,11 +15,11 @@
 namespace trident::fuzzing {
 
 struct Fuzzer {
-  std::string_view name;  // of its corpus, too
+  std::string_view name;  // and of its corpus
   void (*run)(std::string_view input);
 };
 std::span<const Fuzzer> fuzzers();
-const Fuzzer* find_fuzzer(std::string_view name);  // nullptr where there is none
+const Fuzzer* find_fuzzer(std::string_view name);  // nullptr: no such fuzzer
 
 void fuzz_checkpoint(std::string_view input);
 void fuzz_config(std::string_view input);
@@ -55,23 +55,25 @@ bool accepted(Action action) {
   }
 }
 
-// Aborts, saying which promise is broken, unless it holds.
+// Aborts with the broken promise unless the condition holds.
 void require(bool holds, std::string_view promise);
 
-// An empty folder of this process's, until the next call.
+// An empty folder of this process. The next call empties it again.
 std::string empty_folder();
 
-// Files in one input: "--- NAME" and its contents, up to the next line that begins so. Names that
-// could lead out of a folder are left out.
+// The files in one input: "--- NAME" and the contents, up to the next line that begins with "--- ".
+// Names that could lead out of a folder are dropped.
 std::map<std::string, std::string> files_in(std::string_view input);
-// Writes them into `folder`; those that end in .safetensors as safetensors_file() has them.
+// Writes the files into `folder`. Files that end in .safetensors are written as safetensors_file()
+// makes them.
 void write_files(const std::string& folder, const std::map<std::string, std::string>& files);
 
-// `text` itself, or where it doesn't begin with the length of a header: the header is what is
-// before the first NUL, the data what is after it. No mutation hits the length otherwise.
+// `text` itself, if it begins with the length of a header. Otherwise a file whose header is the
+// text before the first NUL and whose data is the text after it, as mutations would not find the
+// length.
 std::string safetensors_file(std::string_view text);
 
-// What `separator` separates, at least one part.
+// The parts between the separators, at least one part.
 std::vector<std::string> split(std::string_view text, char separator);
 
 }  // namespace trident::fuzzing

@@ -1,5 +1,5 @@
-// A sweep's grid, as words or JSON: as many points as its values have combinations, each of them
-// another.
+// A sweep's grid, as words or JSON. It has one point for each combination of its values, and no
+// point twice.
 #include <set>
 
 #include "fuzz/fuzzing.h"

@@ -10,7 +10,7 @@
 namespace trident::fuzzing {
 namespace {
 
-// As config_of_directory() makes one.
+// A config like that of config_of_directory().
 Config config_with(const std::string& model) {
   nlohmann::json keys = parse_json(model, "model");
   keys["make_vocab_size_divisible_by"] = 1;

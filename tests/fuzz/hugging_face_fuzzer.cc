@@ -1,5 +1,5 @@
-// A Hugging Face directory (files_in): config.json, weights or their index, and what goes along;
-// with what an unfinished save has left.
+// A Hugging Face directory (files_in): config.json, weights or their index, the companion files,
+// and the remains of an unfinished save.
 #include <algorithm>
 #include <filesystem>
 

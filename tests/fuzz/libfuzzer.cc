@@ -1,4 +1,4 @@
-// What libFuzzer calls: --parser=NAME says which fuzzer.
+// libFuzzer's entry points. --parser=NAME chooses the fuzzer.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// The output of nccl-tests or OSU's benchmarks: what is accepted is a link.
+// The output of nccl-tests or OSU's benchmarks. An accepted output gives a valid link.
 #include <cmath>
 
 #include "fuzz/fuzzing.h"

@@ -1,4 +1,4 @@
-// A machine's file: what is accepted has the numbers that its header promises.
+// A machine's file. An accepted file has the numbers that its header promises.
 #include <cmath>
 
 #include "fuzz/fuzzing.h"

@@ -1,4 +1,5 @@
-// A checkpoint's manifest, as it is and, as no mutation hits the sum, with the right one.
+// A checkpoint's manifest, first unchanged, then with the right sum, which mutations would not
+// find.
 #include "base/files/crc64.h"
 #include "checkpoint/manifest.h"
 #include "fuzz/fuzzing.h"

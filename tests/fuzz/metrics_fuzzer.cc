@@ -1,4 +1,4 @@
-// A metrics.jsonl, as a run goes on from it and as `trident launch` counts by it.
+// A metrics.jsonl, as a run that resumes and `trident launch` read it.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// Names: of parameters, of checkpoints' folders, and as a terminal may see them.
+// Names: of parameters, of checkpoints' folders, and as a terminal shows them.
 #include "base/printable.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "fuzz/fuzzing.h"
@@ -11,7 +11,7 @@ void fuzz_names(std::string_view input) {
   const std::string name(input);
   try {
     require(parse_layer_name(name).index >= 0, "layers count from 0");
-  } catch (const Error&) {  // a parameter of no layer
+  } catch (const Error&) {  // the parameter belongs to no layer
   }
   const auto iteration = iteration_of(name);
   require(!iteration || checkpoint_name(*iteration) == name, "an iteration has one folder's name");

@@ -1,6 +1,6 @@
-// replay PARSER FOLDER: a fuzzer's corpus once through its parser, without libFuzzer. A test of
-// each build: what was found once is found again. The last file named on standard output is the one
-// that it ended at.
+// replay PARSER FOLDER: runs a fuzzer's corpus once through its parser, without libFuzzer. Each
+// build has it as a test, so that old findings are found again. The last file named on standard
+// output is the input at which it ended.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -26,5 +26,5 @@ int main(int count, char** arguments) {
     fuzzer->run(trident::testing::slurp(file));
   }
   std::printf("%zu inputs\n", files.size());
-  return files.empty() ? 1 : 0;  // an empty corpus proves nothing
+  return files.empty() ? 1 : 0;  // an empty corpus verifies nothing
 }

@@ -1,4 +1,4 @@
-// The folder of a run, of which `trident report` makes a page: metrics.jsonl, config.json, run.json
+// A run's folder, from which `trident report` makes a page: metrics.jsonl, config.json, run.json
 // and timeline.json, one after the other with a line "----" between them.
 #include <filesystem>
 

@@ -1,4 +1,4 @@
-// The file in a run's folder that says whose it is.
+// The file in a run's folder that names its owner.
 #include <algorithm>
 
 #include "fuzz/fuzzing.h"
@@ -11,12 +11,12 @@ void fuzz_run_file(std::string_view input) {
   const std::string folder = empty_folder();
   testing::spit(folder + "/" + run_file, input);
   LockedFolder held{.path = folder};
-  take_hold(held, true, 0);
+  lock_folder(held, true, 0);
   require(held.still_held(), "a folder that nobody else has can be held");
   const auto runs = held.runs();
   require(std::ranges::find(runs, "") == runs.end(), "a run has an id");
   sign(held, owner_of("fuzz", "train", runs));
-  const LockedFolder signed_one = described(folder);
+  const LockedFolder signed_one = read_without_lock(folder);
   require(signed_one.run() == "fuzz", "a folder that is signed says whose it is");
 }
 

@@ -1,4 +1,4 @@
-// A schedule as CSV, checked, simulated and drawn.
+// A schedule as CSV, which is checked, simulated and drawn.
 #include "fuzz/fuzzing.h"
 #include "scheduler/csv.h"
 #include "scheduler/report.h"

@@ -1,4 +1,4 @@
-// The list of a run's starts, which says what nodes have has led to where the run is.
+// The list of a run's starts, from which the history of the run's present state follows.
 #include "base/files/file_system.h"
 #include "checkpoint/starts.h"
 #include "fuzz/fuzzing.h"
@@ -12,7 +12,7 @@ void fuzz_starts(std::string_view input) {
   Starts before;
   try {
     before = read_starts(folder);
-  } catch (const Error&) {  // that it can't be read is an answer
+  } catch (const Error&) {  // an unreadable list is a correct answer
     return;
   }
   const std::string id = record_start(real_files(), folder, before.run, 7);

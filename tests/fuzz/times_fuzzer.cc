@@ -1,4 +1,4 @@
-// The times of `trident schedule --times`, and what is simulated with them.
+// The times of `trident schedule --times`, and a simulation with them.
 #include <cmath>
 
 #include "fuzz/fuzzing.h"

@@ -1,5 +1,5 @@
-// A tokenizer.json up to the first zero byte, and a text after it: what is accepted gives ids that
-// are tokens, also where the text is cut, and a vocabulary for llama.cpp or none.
+// A tokenizer.json up to the first zero byte, and a text after it. An accepted tokenizer gives
+// valid ids, also for a split text, and either a vocabulary for llama.cpp or none.
 #include <algorithm>
 
 #include "base/utf8.h"
@@ -27,12 +27,13 @@ void fuzz_tokenizer(std::string_view input) {
   try {
     tokenizer->encode(text, memory, ids);
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t cut = std::min(tokenizer->next_cut(text, at + 1, memory), text.size());
+      const std::size_t cut =
+          std::min(tokenizer->next_split_point(text, at + 1, memory), text.size());
       tokenizer->encode(std::string_view(text).substr(at, cut - at), memory, parts, at > 0);
       at = cut;
     }
   } catch (const Error&) {
-    return;  // a character without a token, an expression that takes too long
+    return;  // no token for a character, or too slow an expression
   }
   require(ids == parts, "parts have the ids of the whole");
   for (const std::int32_t id : ids) {

@@ -1,4 +1,5 @@
-# Run by CTest: cmake --install, then configure, build and run a project outside the tree with it.
+# CTest runs this script: cmake --install, then it configures, builds and runs a project outside the
+# tree with the installed copy.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT code EQUAL 0)
@@ -9,7 +10,7 @@ endfunction()
 file(REMOVE_RECURSE ${WORK_DIR})
 file(COPY ${CONSUMER_DIR}/ DESTINATION ${WORK_DIR}/source)
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
-# Every header that is installed compiles with what is installed.
+# Every installed header compiles with the installed headers alone.
 file(GLOB_RECURSE headers RELATIVE ${WORK_DIR}/prefix/include/trident
      ${WORK_DIR}/prefix/include/trident/*.h)
 list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"\n")
@@ -24,7 +25,7 @@ if(NOT EXISTS ${WORK_DIR}/prefix/bin/trident)
   message(FATAL_ERROR "the trident program was not installed")
 endif()
 run(${WORK_DIR}/prefix/bin/trident --help)
-# Machines go by name wherever it is started.
+# Machines are found by name from any working directory.
 if(NOT EXISTS ${WORK_DIR}/prefix/share/trident/machines/dgx_a100.json)
   message(FATAL_ERROR "the machines' files were not installed")
 endif()

@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/rotary.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
 
@@ -46,7 +47,7 @@ class AttentionTest : public KernelTest {
     const Run r = run(a, qkv, grad);
     expect_near(r.out, out, "out");
     expect_near(r.log_sum_exp, log_sums, "log_sum_exp", 2e-6);
-    // The kernel's delta comes from the rounded out.
+    // The kernel computes its delta from the rounded out.
     expect_near(r.grad_qkv, a.backward(qkv, grad), "grad_qkv", dtype == DType::f32 ? 1e-5 : 1e-2);
   }
 };
@@ -74,7 +75,7 @@ TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
   check({{1, 70, 2, 2, 128}});
   check({{1, 257, 1, 1, 16}});  // one more than forward's block of keys
   check({{1, 571, 2, 1, 12}});
-  // As models train: heads of 64 and 128, several sequences and groups.
+  // Shapes as in training: heads of 64 and 128, several sequences and groups.
   check({{2, 256, 8, 2, 64}});
   check({{1, 200, 8, 2, 128}});
 }
@@ -129,7 +130,7 @@ TEST_P(AttentionTest, RotaryTurnsPairsAndBack) {
   }
 }
 
-// A text that comes in parts, of which the last ones are single positions.
+// A text arrives in parts, of which the last ones are single positions.
 TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
   for (const AttentionShape& whole :
        {AttentionShape{2, 19, 4, 2, 12}, AttentionShape{1, 9, 1, 1, 1},

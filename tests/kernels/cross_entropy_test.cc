@@ -17,7 +17,7 @@ class CrossEntropyTest : public KernelTest {
     }
     return values;
   }
-  // Losses as torch.nn.CrossEntropyLoss(label_smoothing), one for each token.
+  // The losses of torch.nn.CrossEntropyLoss(label_smoothing), one for each token.
   static Values losses(const Values& logits, const Values& label, double smoothing) {
     const std::int64_t v = static_cast<std::int64_t>(logits.size()) / tokens;
     Values out;
@@ -38,7 +38,7 @@ class CrossEntropyTest : public KernelTest {
     CrossEntropyShape shape;
     Tensor logits, maximum, statistics;
   };
-  // Two of `width` columns each; the second may be all padding.
+  // Two slices of `width` columns each; the second one may be all padding.
   std::vector<Slice> sliced(const Values& logits, std::int64_t vocabulary, std::int64_t width,
                             float smoothing) {
     std::vector<Slice> slices;
@@ -59,7 +59,7 @@ class CrossEntropyTest : public KernelTest {
   }
 };
 
-// On a GPU rows of another width may be read in other pieces: the sums must be the same.
+// A GPU may read rows of another width in other packs, but the sums must be the same.
 TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
   constexpr std::int64_t valid = 18501;
   const Values logits = random(tokens * valid, "logits", 3);
@@ -139,10 +139,10 @@ TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
 }
 
 TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
-  // Beyond one pass of a block on a GPU, and at most one value a thread.
+  // The sizes range from at most one value a thread to more than one pass of a block on a GPU.
   for (const std::int64_t vocabulary : {1, 3, 130, 4099, 20011}) {
     for (const float smoothing : {0.0f, 0.2f}) {
-      // Odd, or of whole packs.
+      // The width is odd, or a multiple of a pack.
       const std::int64_t width = smoothing > 0 ? vocabulary + 3 : (vocabulary / 8 + 1) * 8;
       const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
       const Values want = losses(logits, label, static_cast<double>(smoothing));
@@ -191,7 +191,7 @@ TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
                Error);
 }
 
-// Some logits may be -infinity, a whole pack and a thread's first ones too.
+// Some logits may be -infinity, also a complete pack and the first ones of a thread.
 TEST_P(CrossEntropyTest, MinusInfinityCountsNothing) {
   constexpr std::int64_t columns = 5003;
   Values logits = random(tokens * columns, "logits");

@@ -2,19 +2,19 @@
 """Reads the kernels' machine code in a program: cuda_code_test.py CUOBJDUMP PROGRAM ARCHITECTURE...
 with CMake's names of the architectures that it was built for (90-real).
 
-No kernel of ours may spill registers or keep a stack in local memory, but those named below with
-their reason; kernels that stream through memory must use 16-byte accesses.
+No kernel of ours may spill registers or keep a stack in local memory, except the kernels named below
+with their reason. Kernels that stream through memory must use 16-byte accesses.
 """
 import re
 import subprocess
 import sys
 
-# Demangled name (a part of it) -> why it may have a stack.
+# A part of the demangled name -> the reason why this kernel may have a stack.
 STACK_ALLOWED = {
     "FillNormal": "sin and cos of fp64 reduce large arguments with a table in local memory",
     "FillTable": "sin, cos and pow of fp64 reduce large arguments with a table in local memory",
 }
-# Kernels whose packs are wider than one element: these names with a pack size above 1.
+# Kernels that access packs wider than one element: those with these names and a pack size above 1.
 STREAMING = re.compile(
     r"(elementwise_kernel|forward_kernel|backward_kernel|partial_column_sums|add_rows_by_id|"
     r"maximum_kernel|statistics_kernel|gradient_kernel|chunk_sums)<"
@@ -54,7 +54,7 @@ def main():
         if wanted not in architectures:
             failures.append(f"no machine code for {wanted}, only {sorted(architectures)}")
 
-    # One architecture will do: the accesses are the compiler's front end's.
+    # One architecture is enough: the compiler's front end chooses the accesses.
     wide = narrow = 0
     function, code = None, {}
     for line in output(cuobjdump, "--dump-sass", "--gpu-architecture", "sm_90", program).splitlines():
@@ -67,7 +67,8 @@ def main():
     for mangled, name in zip(functions, demangled(functions)):
         if "trident::cuda" not in name or not STREAMING.search(name):
             continue
-        # The pack's size is the last number of a row's layout, the first elsewhere.
+        # The pack size is the last number of a row's layout; in other kernels it is the first
+        # number.
         row = re.search(r"(?:forward_kernel|backward_kernel)<\d+, \d+, (\d+)", name)
         first = re.search(r"_kernel<(\d+)|_sums<(\d+)|_id<(\d+)", name)
         pack = int(row[1]) if row else int(next(g for g in first.groups() if g)) if first else 1

@@ -29,7 +29,7 @@ TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
     add(context, put(x, {n}), mixed);
     scale(context, mixed, 0.5f);
     EXPECT_EQ(get(mixed), x);
-    // A difference of halves is exact.
+    // The difference of two halves is exact.
     const Tensor moved = put_as(DType::f32, Values(static_cast<std::size_t>(n), 2.0), {n});
     fill(context, mixed, 3);
     lerp(context, moved, mixed, 0.25f);
@@ -83,7 +83,7 @@ TEST_P(ElementwiseTest, BFloat16StoresKeepNaNAndRoundTiesToEven) {
     copy(context, put_as(DType::f32, repeated, {n}), out);
     const auto got = context.to_host<BFloat16>(out);
     for (std::size_t i = 0; i < repeated.size(); ++i) {
-      // Which NaN is a GPU's own choice.
+      // A GPU may choose the bits of a NaN.
       if (std::isnan(repeated[i])) {
         EXPECT_TRUE(std::isnan(static_cast<float>(got[i]))) << got[i].bits;
       } else {
@@ -148,7 +148,7 @@ TEST_P(ElementwiseTest, SumsAreInIndexOrderAndSquareSumsByBlock) {
   Values blocks(16, 0.0);
   for (std::size_t i = 0; i < x.size(); ++i) blocks[i / 65] += x[i] * x[i];
   expect_near(out, blocks, "square sums", 1e-14);
-  // A block's sum is the same wherever the block lies.
+  // A block's sum is the same at every position of the block.
   const Tensor last = context.empty({1}, DType::f64, Category::activation);
   square_sums(context, f32.flat(65 * 7, 65), 65, last);
   EXPECT_EQ(get(last)[0], get(out)[7]);
@@ -165,7 +165,7 @@ TEST_P(ElementwiseTest, NormalValuesDependOnTheGlobalIndexAlone) {
                         .global_columns = columns});
   const Values all = get(whole);
   EXPECT_NEAR(all[13], 2 * double{random_normal(5, 13)} + 1, dtype == DType::f32 ? 1e-6 : 2e-2);
-  // A slice of the middle that sticks out of the global tensor below and on the right.
+  // The slice begins in the middle and extends past the last row and column of the global tensor.
   const Tensor part = empty({4, 5});
   fill_normal(context, {.x = part,
                         .key = 5,
@@ -193,7 +193,8 @@ TEST_P(ElementwiseTest, RefusesUnequalCountsAndTypes) {
   EXPECT_THROW(add_bias(context, empty({3, 4}), empty({3}), empty({3, 4})), Error);
 }
 
-// Squares of a tensor mostly share their digits, and some lie about the border of two.
+// Squares of a tensor mostly have the same digits of the exact sum, and some lie at the border of
+// two digits.
 TEST_P(ElementwiseTest, ExactSumOfLikeValuesHasTheDigitsOfTheHosts) {
   for (const int exponent : {0, 14, 37, 900}) {
     for (const std::int64_t n : {1, 31, 257, 20000}) {

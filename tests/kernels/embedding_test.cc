@@ -9,7 +9,7 @@ namespace {
 class EmbeddingTest : public KernelTest {
  protected:
   static constexpr std::int64_t rows = 6, begin = 4, tokens = 65;
-  // Ids in and around the slice, with repeats.
+  // Ids inside and outside the slice, with repeats.
   static Values ids() {
     Values values;
     for (std::int64_t t = 0; t < tokens; ++t) values.push_back(static_cast<double>(t * 7 % 15));
@@ -55,11 +55,11 @@ TEST_P(EmbeddingTest, GradientsAddInTokenOrder) {
                                  .grad_out = put(grad, {tokens, columns}),
                                  .grad_table = table,
                                  .begin = begin});
-    EXPECT_EQ(get(table), Values(want.begin(), want.end()));  // bit for bit
+    EXPECT_EQ(get(table), Values(want.begin(), want.end()));  // bitwise
   }
 }
 
-// torch.nn.Embedding's padding_idx: wherever it stands, in the slice or beyond.
+// This is torch.nn.Embedding's padding_idx. It may lie in the slice or outside.
 TEST_P(EmbeddingTest, ThePaddingsRowGetsNothing) {
   const std::int64_t columns = 17;
   const Values grad = random(tokens * columns, "grad"), id = ids();
@@ -80,14 +80,14 @@ TEST_P(EmbeddingTest, ThePaddingsRowGetsNothing) {
                                  .grad_table = table,
                                  .begin = begin,
                                  .padding = padding});
-    EXPECT_EQ(get(table), Values(want.begin(), want.end())) << padding;  // bit for bit
+    EXPECT_EQ(get(table), Values(want.begin(), want.end())) << padding;  // bitwise
   }
 }
 
-// As in text, where one id may be a part of all tokens: a GPU adds such a row in pieces.
+// In a text one id may be a large part of all tokens. A GPU adds its row in several parts.
 TEST_P(EmbeddingTest, FrequentIdsAddTheSameInEveryRun) {
   for (const std::int64_t count : {64, 65, 129, 2000}) {
-    const std::int64_t columns = count == 129 ? 17 : 24;  // elements alone, or packs
+    const std::int64_t columns = count == 129 ? 17 : 24;  // single elements, or packs
     Values id;
     for (std::int64_t t = 0; t < count; ++t) {
       id.push_back(static_cast<double>(t % 3 == 0 ? t * 7 % 15 : count % 2 == 0 ? 5 : 9));
@@ -115,7 +115,7 @@ TEST_P(EmbeddingTest, FrequentIdsAddTheSameInEveryRun) {
       }
       first = get(table);
     }
-    // Where many are added to 16 bits one after the other, many are lost.
+    // If many terms are added in 16 bits one after the other, many of them are lost.
     const Tensor narrow = put(Values(before.size(), 0.0), {rows, columns});
     embedding_backward(context, {.ids = put_as(DType::i32, id, {count}),
                                  .grad_out = put(grad, {count, columns}),

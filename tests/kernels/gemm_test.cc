@@ -44,7 +44,7 @@ TEST_P(GemmTest, MatchesTheReferenceForEveryFlagAndOddSizes) {
   }
 }
 
-// Beyond the sizes at which the implementation changes its way and cuts into blocks.
+// The sizes exceed those at which the implementation changes its algorithm and splits into blocks.
 TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
   for (const auto& [m, n, k] : {Size{1, 970, 1000}, Size{3, 970, 1000}, Size{1930, 5, 3}}) {
     const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
@@ -68,7 +68,7 @@ TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
           continue;
         }
         first = got;
-        // A line of c each way; the whole would take the naive reference too long.
+        // Checks one row and one column of c; all of c would take the naive reference too long.
         for (std::int64_t i = 0; i < m * n; ++i) {
           const std::int64_t row = i / n, column = i % n;
           if (row != m / 2 && column != n - 1) continue;
@@ -82,8 +82,8 @@ TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
             size += std::abs(term);
           }
           const double want = product + other;
-          // cuBLASLt may round the product before it adds what c held, and the sum of these before
-          // it adds the bias.
+          // cuBLASLt may round the product before it adds the old value of c, and round that sum
+          // before it adds the bias.
           const double between = std::abs(product) + std::abs(product + before);
           const double rounded = std::abs(want) + (GetParam().device == On::cuda ? between : 0);
           ASSERT_NEAR(reference::at(got, i), want,
@@ -95,7 +95,8 @@ TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
   }
 }
 
-// With operands widened, whatever instructions the processor has, over several blocks of each edge.
+// Tests the product that widens its operands first, on every processor, over several blocks of each
+// edge.
 TEST_P(GemmTest, WidenedProductsMatchTheReference) {
   Context widening(*device, 2, {.deterministic = GetParam().deterministic, .widen_bf16 = true});
   if (GetParam().device != On::cuda) cpu::use_isa(widening, GetParam().isa);
@@ -136,7 +137,7 @@ TEST_P(GemmTest, OverwritesWhateverCHeld) {
   EXPECT_EQ(get(c), Values(500, 400.0));
 }
 
-// The sizes are odd, and such as libraries have fused kernels for.
+// The sizes include odd ones and sizes for which libraries have fused kernels.
 TEST_P(GemmTest, GeluAndItsGradientGoWithTheProduct) {
   for (const auto& [m, n, k] : {Size{5, 17, 3}, Size{64, 128, 32}}) {
     const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");

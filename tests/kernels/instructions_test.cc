@@ -1,4 +1,4 @@
-// Which instructions the CPU kernels choose, and that oneDNN's limit lowers them.
+// Tests which instructions the CPU kernels choose, and that oneDNN's limit lowers the choice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using cpu::simd::Isa;
 
-// CTest runs this program as it is, with AVX2 and with SSE41 as the limit.
+// CTest runs this program without a limit, with AVX2 and with SSE41 as the limit.
 TEST(Instructions, AreTheProcessorsBestWithinTheLimit) {
   const char* const variable = std::getenv("ONEDNN_MAX_CPU_ISA");
   const std::string limit = variable ? variable : "";

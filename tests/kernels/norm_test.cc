@@ -65,7 +65,7 @@ TEST_P(NormTest, GradientsMatchNumericDifferences) {
     Values want = reference::numeric_gradient(
         [&](const Values& v) { return reference::norm(v, weight, bias, epsilon); }, x, grad_y);
     for (std::size_t i = 0; i < want.size(); ++i) want[i] += residual[i];
-    // In place over the residual's gradient.
+    // The kernel runs in place over the residual's gradient.
     const Tensor grad_x = put(residual, shape);
     norm_backward_input(context, {.grad_y = put(grad_y, shape),
                                   .x = x_tensor,
@@ -75,7 +75,7 @@ TEST_P(NormTest, GradientsMatchNumericDifferences) {
                                   .grad_x = grad_x,
                                   .residual_grad = grad_x});
     expect_near(grad_x, want, "grad_x", dtype == DType::f32 ? 5e-6 : tolerance);
-    // In place over grad_y.
+    // The kernel runs in place over grad_y.
     const Tensor over = put(grad_y, shape);
     norm_backward_input(context, {.grad_y = over,
                                   .x = x_tensor,
@@ -111,7 +111,7 @@ struct Gradients {
   Values x, weight, bias;
 };
 
-// The formulas of a norm's backward, a row after the other.
+// The formulas of a norm's backward, row by row.
 Gradients norm_gradients(const Values& x, const Values& weight, const Values& grad_y,
                          std::int64_t columns, bool layer, double epsilon) {
   const auto n = static_cast<double>(columns);
@@ -145,7 +145,8 @@ Gradients norm_gradients(const Values& x, const Values& weight, const Values& gr
   return want;
 }
 
-// Widths of models, beyond those that numeric differences can check: a GPU has a way for each.
+// These are widths of real models, larger than numeric differences can check. A GPU has an
+// algorithm for each.
 TEST_P(NormTest, WideRowsMatchTheFormulas) {
   constexpr std::int64_t rows = 5;
   for (const bool layer : {true, false}) {
@@ -164,7 +165,7 @@ TEST_P(NormTest, WideRowsMatchTheFormulas) {
                                     .rstd = rstd,
                                     .grad_x = grad_x});
       expect_near(grad_x, want.x, "grad_x", dtype == DType::f32 ? 2e-6 : tolerance);
-      // In place over a residual's gradient, and over grad_y.
+      // The kernels run in place over a residual's gradient, and over grad_y.
       const Values residual = random(rows * columns, "residual");
       Values sum = want.x;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += residual[i];

@@ -78,7 +78,7 @@ TEST_P(OptimizerTest, AdamAddsDecayToTheGradient) {
   expect_near(weight, w, "weight", 1e-6);
 }
 
-// Adafactor in fp64, of gradients that are halved first.
+// Adafactor in fp64, on gradients that are halved first.
 struct AdafactorReference {
   std::int64_t rows, columns;
   double lr, decay;
@@ -114,7 +114,7 @@ struct AdafactorReference {
   }
 };
 
-// One matrix, all of it or in two parts that meet inside a row, against fp64.
+// Compares one matrix with fp64, as one part or as two parts that meet inside a row.
 TEST_P(OptimizerTest, AdafactorFollowsTheReferenceOverSteps) {
   for (const auto& [rows, columns] : {std::pair{5, 7}, std::pair{33, 300}, std::pair{1, 9}}) {
     const std::int64_t n = rows * columns;
@@ -181,7 +181,7 @@ TEST_P(OptimizerTest, SgdFollowsTheReferenceOverSteps) {
   for (const double momentum : {0.0, 0.9}) {
     Values w = random_of(DType::f32, n, "w"), buffer = reference::zeros(n);
     const Tensor weight = put_as(DType::f32, w, {n});
-    // What the buffer held before the first step does not matter.
+    // The old contents of the buffer before the first step don't matter.
     const Tensor kept = momentum > 0 ? put_as(DType::f32, Values(w.size(), NAN), {n}) : Tensor();
     for (int step = 1; step <= 4; ++step) {
       const Values g = random_of(DType::f32, n, "g" + std::to_string(step));

@@ -1,4 +1,4 @@
-// Naive fp64 references of the kernels, the definitions written down, and numeric gradients.
+// Naive fp64 references of the kernels, written as their definitions, and numeric gradients.
 #pragma once
 
 #include <cmath>
@@ -9,6 +9,7 @@
 
 #include "core/rng.h"
 #include "kernels/attention.h"
+#include "kernels/rotary.h"
 
 namespace trident::reference {
 
@@ -25,7 +26,7 @@ inline Values zeros(Index n) {
   return Values(static_cast<std::size_t>(n), 0.0);
 }
 
-// d f / d x by central differences, for f the dot product of forward(x) with grad_y.
+// d f / d x by central differences, where f is the dot product of forward(x) with grad_y.
 inline Values numeric_gradient(const std::function<Values(const Values&)>& forward, Values x,
                                const Values& grad_y) {
   constexpr double h = 1e-5;
@@ -61,7 +62,7 @@ inline Values gemm(const Values& a, const Values& b, Index m, Index n, Index k, 
   return c;
 }
 
-// LayerNorm, or RMSNorm without a bias; x (T, H).
+// LayerNorm, or RMSNorm if there is no bias; x (T, H).
 inline Values norm(const Values& x, const Values& weight, const Values& bias, double epsilon) {
   const auto columns = static_cast<Index>(weight.size());
   const Index rows = static_cast<Index>(x.size()) / columns;
@@ -132,7 +133,7 @@ struct Attention {
                                    : shape.heads + shape.groups + group;
     return (b * shape.sequence + t) * shape.row() + slot * shape.head_dim;
   }
-  // Probabilities (before dropout) of one query over the keys 0 … i, and their log of the sum.
+  // The probabilities (before dropout) of one query over the keys 0 … i, and the log of their sum.
   Values probabilities(const Values& qkv, Index b, Index head, Index i, double* log_sum) const {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     Values p;

@@ -1,4 +1,4 @@
-// What every kernel test runs on: a device, of the CPU an instruction set, and an element type.
+// The set-up of every kernel test: a device, on the CPU an instruction set, and an element type.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,8 +36,8 @@ inline std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
          name_of(info.param.isa) + "_" + dtype;
 }
 
-// The CPU with every instruction set that this processor has, the guarded device with the best, and
-// a GPU where there is one.
+// The CPU with every instruction set of this processor, the guarded device with the best one, and a
+// GPU if the machine has one.
 inline std::vector<Setup> all_setups() {
   std::vector<Setup> setups;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
@@ -52,7 +52,7 @@ inline std::vector<Setup> all_setups() {
   return setups;
 }
 
-// Norm of the difference over the norm of `want`.
+// The norm of the difference divided by the norm of `want`.
 inline double relative_error(const Values& got, const Values& want) {
   if (got.size() != want.size()) return INFINITY;
   double difference = 0, norm = 0;

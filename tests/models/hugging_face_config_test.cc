@@ -1,5 +1,5 @@
-// What a Hugging Face config.json may ask for: every key is read, known to change nothing, or
-// refused by its name.
+// Tests the keys of a Hugging Face config.json: every key is read, is known to change nothing, or
+// is refused by its name.
 #include "models/hugging_face_config.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// As transformers 5 writes them.
+// These configs are as transformers 5 writes them.
 const json gpt2 = json::parse(R"({
   "activation_function": "gelu_new", "add_cross_attention": false,
   "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
@@ -39,7 +39,7 @@ const json llama = json::parse(R"({
   "tie_word_embeddings": false, "transformers_version": "5.23.0", "use_cache": true,
   "vocab_size": 515})");
 
-// `base` with these keys set, or taken out where the value is "-".
+// `base` with these keys set, or removed if the value is "-".
 json with(json base, const char* changes) {
   const json changed = json::parse(changes);
   for (const auto& [key, value] : changed.items()) {
@@ -88,7 +88,7 @@ TEST(HuggingFaceConfig, KeysOfTheModelAreReadWithTransformersDefaults) {
   EXPECT_EQ(model_of(gpt2, R"({"n_layer": "-", "num_hidden_layers": 3})").at("num_layers"), 3);
 }
 
-// Each changes what transformers computes (or would, of a model that has it).
+// Each change alters the result of transformers (or would, in a model that has the key).
 TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
   const std::pair<const char*, const char*> of_gpt2[] = {
       {R"({"activation_function": "gelu"})", "/activation_function: \"gelu\": "},
@@ -129,10 +129,10 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
       {R"({"quantization_config": {"bits": 4}})", "/quantization_config: {\"bits\":4}: "},
       {R"({"auto_map": {"AutoModel": "own.py"}})", "/auto_map: "},
       {R"({"rope_scaling": {"type": "default"}})",
-       "/rope_scaling: {\"type\":\"default\"}: is taken in place of rope_parameters as a whole, "
-       "with 10000 as the base of rotary positions, where rope_parameters says 500000"},
+       "/rope_scaling: {\"type\":\"default\"}: replaces all of rope_parameters, with 10000 "
+       "as the base of rotary positions, but rope_parameters has 500000"},
       {R"({"rope_scaling": {"rope_type": "default", "rope_theta": 1e4}})",
-       "/rope_scaling: {\"rope_theta\":10000.0,\"rope_type\":\"default\"}: is taken in place"},
+       "/rope_scaling: {\"rope_theta\":10000.0,\"rope_type\":\"default\"}: replaces all of"},
       {R"({"pad_token_id": 515})", "/pad_token_id: 515: needs a token of the vocabulary, 0 to 514"},
       {R"({"pad_token_id": -516})", "/pad_token_id: -516: "},
       {R"({"pad_token_id": "<pad>"})", "/pad_token_id: \"<pad>\": "},
@@ -190,7 +190,7 @@ TEST(HuggingFaceConfig, AllProblemsComeAtOnce) {
                           "/n_layer: 0: needs a whole number from 1 to 1000000000"));
 }
 
-// What transformers' classes don't know changes nothing there: it goes along, and is named.
+// Keys that are unknown to transformers' classes change nothing there. They are kept and named.
 TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowGoAlong) {
   const char* strange = R"({"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": true,
     "rope_interleaved": true, "transformers.js_config": {"dtype": "q4"}, "pruned_heads": {"0": [1]},
@@ -216,7 +216,7 @@ TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowGoAlong) {
 
 TEST(HuggingFaceConfig, APaddingTokenIsOfTheModelWhereItFreezesARow) {
   EXPECT_EQ(model_of(llama, R"({"pad_token_id": 7})").at("pad_token_id"), 7);
-  // As torch.nn.Embedding takes it.
+  // A negative index counts from the end, as in torch.nn.Embedding.
   EXPECT_EQ(model_of(llama, R"({"pad_token_id": -1})").at("pad_token_id"), 514);
   EXPECT_FALSE(model_of(llama, "{}").contains("pad_token_id"));
   EXPECT_FALSE(model_of(gpt2, R"({"pad_token_id": 7})").contains("pad_token_id"));

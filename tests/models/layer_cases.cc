@@ -16,7 +16,7 @@ struct PartActivations final : SavedActivations {
   T part;
 };
 
-// A part of a module (norm, linear layer, attention, …) seen as a module of its own.
+// A part of a module (norm, linear layer, attention, …), tested as a module of its own.
 template <class Part, class PartActivationsType>
 class PartModule final : public Module {
  public:
@@ -66,7 +66,7 @@ std::unique_ptr<Module> whole_part(Part part) {
   return std::make_unique<PartModule<Part, PartActivationsType>>(std::move(part), parameters);
 }
 
-// The embedding's look-up alone.
+// The embedding's look-up without the rest.
 class Lookup final : public Module {
  public:
   Lookup(const TensorParallel& parallel, Weight table) : table_(table), lookup_(parallel, table) {}
@@ -121,7 +121,7 @@ class Loss final : public Module {
 };
 
 TransformerShape gpt2_shape() {
-  // The vocabulary of 17 is padded to 24: over 4 ranks the last one holds padding alone.
+  // The vocabulary of 17 is padded to 24: of 4 ranks the last one holds only padding.
   return {.layers = 2,
           .hidden = 16,
           .heads = 4,
@@ -313,18 +313,17 @@ LayerCase head_case(const std::string& name, TransformerShape shape,
           true};
 }
 
-// Calls visit(index in the part, index in the whole) for every element that is no padding.
+// Calls visit(local index, global index) for every element that is no padding.
 template <class Visit>
 void each_element(const Placement& placement, Visit visit) {
   const Shape& global = placement.global;
   for (const LocalSlice& held : placement.slices()) {
     each_range(held, global.rank() == 1 ? 1 : global.dim(1),
-                 [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
-                   for (std::int64_t i = 0; i < count; ++i) {
-                     visit(static_cast<std::size_t>(local + i),
-                           static_cast<std::size_t>(whole + i));
-                   }
-                 });
+               [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
+                 for (std::int64_t i = 0; i < count; ++i) {
+                   visit(static_cast<std::size_t>(local + i), static_cast<std::size_t>(whole + i));
+                 }
+               });
   }
 }
 

@@ -1,5 +1,5 @@
-// Every module of a transformer, made alike so that one test runs them all: how it is cut over the
-// tensor group, and what it computes by the fp64 reference.
+// Every module of a transformer behind one interface, so that one test runs them all: its sharding
+// over the tensor group, and its result by the fp64 reference.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct LayerCase {
   std::string name;
   TransformerShape shape;
   std::function<std::unique_ptr<Module>(const TensorParallel&, const TransformerShape&)> make;
-  // Which part of input and output a rank holds; an input without extents is the tokens.
+  // The slices of input and output that a rank holds. An input without extents is the tokens.
   std::function<Placement(const TensorParallel&, const TransformerShape&)> input, output;
   std::function<Values(const TransformerShape&, const Weights&, const reference::Batch&,
                        const Values& x)>
@@ -32,7 +32,7 @@ struct LayerCase {
   bool ends_model = false;  // the output is losses
 };
 
-// What GoogleTest shows of a case.
+// GoogleTest prints the name of a case.
 inline void PrintTo(const LayerCase& layer, std::ostream* out) {
   *out << layer.name;
 }
@@ -41,7 +41,8 @@ inline constexpr std::int64_t kBatch = 2, kSequence = 6, kRows = kBatch * kSeque
 
 std::vector<LayerCase> layer_cases();
 
-// The values of a rank's part of a global tensor; padding is zero. And back into the whole.
+// part_of() takes a rank's shard of a global tensor, with zero padding; place() writes a shard
+// back.
 Values part_of(const Values& whole, const Placement&);
 void place(const Values& part, const Placement&, Values& whole);
 

@@ -1,5 +1,5 @@
-// Each module against its unsharded truth on 1, 2 and 4 tensor ranks, and the unsharded one against
-// central differences of an fp64 reference.
+// Compares each module on 1, 2 and 4 tensor ranks with the unsharded module, and the unsharded
+// module with central differences of an fp64 reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Layout {
 constexpr int kMicroBatches = 2;
 constexpr float kLossScale = 0.5f;
 
-// Global values of a run: outputs and input gradients by micro-batch, weight gradients by name.
+// The global values of a run: outputs and input gradients by micro-batch, weight gradients by name.
 struct Result {
   std::vector<Values> outputs{kMicroBatches}, input_gradients{kMicroBatches};
   Weights weight_gradients, weights;
@@ -72,7 +72,7 @@ MicroBatch micro_batch(Context& context, const TransformerShape& shape, int micr
           .loss_scale = kLossScale};
 }
 
-// One rank's module with weights drawn by the library's own rule, but none of them constant.
+// One rank's module, with weights by the library's own rule, except that none are constant.
 struct RankLayer {
   RankLayer(Context& context_of_rank, const LayerCase& layer_case, TensorParallel tensor_parallel)
       : context(context_of_rank),
@@ -153,15 +153,15 @@ double size_of_vector(const Values& values) {
   return distance(values, Values(values.size(), 0.0));
 }
 
-// Norm of the difference over the norm; NaN fails.
+// Compares by the norm of the difference over the norm. NaN fails.
 void expect_close(const Values& got, const Values& want, double limit, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   const double norm = size_of_vector(want);
   EXPECT_LT(distance(got, want) / (norm == 0 ? 1 : norm), limit) << what;
 }
 
-// Runs the sharded module, both micro-batches in flight at once and finished in another order than
-// begun, and gathers what the ranks hold by their pieces. Every rank's copy of what is replicated
+// Runs the sharded module with both micro-batches in flight at once, which end in another order
+// than they began, and gathers the shards of all ranks. Every rank's copy of a replicated tensor
 // must be the same.
 Result run_sharded(const LayerCase& layer, const Layout& layout) {
   Result result;
@@ -208,7 +208,7 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
       }
       gather(parameter->weight(), spec.placement, *weight, spec.name);
       gather(gradient, spec.placement, *sum, spec.name + " gradient");
-      // What pads the vocabulary gets no gradient.
+      // The padding of the vocabulary gets no gradient.
       Values kept;
       const Values part = get(context, gradient);
       place(part, spec.placement, kept);

@@ -1,7 +1,8 @@
-// The transformer's modules once more, as plain loops over fp64, forward only. Their gradients are
-// central differences. Nothing here comes from the library but the sizes.
+// The transformer's modules as plain loops in fp64, forward only. Gradients are central
+// differences. Only the sizes come from the library.
 //
-// B samples, S positions, T = B·S rows, H hidden, V vocabulary; all row-major and whole.
+// B samples, S positions, T = B·S rows, H hidden, V vocabulary; all tensors are row-major and
+// complete.
 #pragma once
 
 #include <cmath>
@@ -48,7 +49,7 @@ inline Values linear(const Values& x, const Values& weight, const Values* bias, 
   return y;
 }
 
-// With a bias LayerNorm, without RMSNorm.
+// LayerNorm if there is a bias, else RMSNorm.
 inline Values norm(const Values& x, const Weights& weights, const std::string& name,
                    const TransformerShape& shape) {
   const Values& weight = weights.at(name + ".weight");
@@ -73,7 +74,7 @@ inline Values norm(const Values& x, const Weights& weights, const std::string& n
   return y;
 }
 
-// Pairs (i, i + D/2) of one head at `position`, turned by position · base^(-2i/D).
+// Rotates the pairs (i, i + D/2) of one head at `position` by position · base^(-2i/D).
 inline void rotate(double* head, std::size_t head_dim, std::size_t position, double base) {
   for (std::size_t i = 0; i < head_dim / 2; ++i) {
     const double angle =
@@ -156,7 +157,7 @@ inline Values block(const Values& x, const Weights& weights, const std::string& 
   return sum(mlp(norm(h, weights, name + ".mlp_norm", shape), weights, name + ".mlp", shape), h);
 }
 
-// Rows of the table, plus those of the learned positions where there are some.
+// Rows of the table, plus those of the learned positions if the model has them.
 inline Values embedding(const Weights& weights, const TransformerShape& shape, const Batch& batch) {
   const Values& table = weights.at("embedding.weight");
   const Values* positions = find(weights, "positions.weight");
@@ -190,7 +191,7 @@ inline Values cross_entropy(const Values& logits, const TransformerShape& shape,
   return losses;
 }
 
-// The gradient of f by every element of `at`, by central differences.
+// The gradient of f with respect to every element of `at`, by central differences.
 inline Values numeric_gradient(Values& at, const std::function<double()>& f) {
   constexpr double step = 1e-5;
   Values gradient(at.size());

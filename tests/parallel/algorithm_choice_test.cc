@@ -40,8 +40,8 @@ TEST(Table, MembersThatShareMemoryUseIt) {
 
 TEST(Table, ProcessesOfAHostUseTheirSlots) {
   for (const int members : {2, 3, 8, 64}) {
-    EXPECT_EQ(name(Sharing::slots, members, large), "desks");
-    EXPECT_EQ(name(Sharing::fetches, members, small), "desks");
+    EXPECT_EQ(name(Sharing::slots, members, large), "slots");
+    EXPECT_EQ(name(Sharing::fetches, members, small), "slots");
     EXPECT_EQ(name(Sharing::fetches, members, large), "fetched");
   }
 }
@@ -78,7 +78,7 @@ TEST(Table, TheTransportsOwnServesManyMembersWithSmallSumsInAnyOrder) {
   EXPECT_EQ(own(4, small, false), "direct");
 }
 
-// Deterministic mode refuses every other algorithm there.
+// There, deterministic mode refuses every algorithm but `direct`.
 TEST(Table, AboveTwoMembersNothingDependsOnTheCount) {
   for (const std::int64_t count : {std::int64_t{1}, small, large}) {
     EXPECT_EQ(name(Sharing::nothing, 3, count), "direct");
@@ -103,7 +103,7 @@ TEST(Table, AlgorithmsThatACaseCanNotHaveAreRefused) {
             "here: the ring algorithm is the CPU's; on a GPU use direct");
 }
 
-// By message, by memory or by a library, on every operation.
+// Every operation has an algorithm: by messages, by shared memory or by a library.
 TEST(Table, EveryCaseIsServed) {
   for (int operation = 0; operation <= static_cast<int>(Operation::barrier); ++operation) {
     for (const Sharing sharing :
@@ -135,7 +135,7 @@ TEST(Table, NamesAreUnique) {
   }
 }
 
-// A row of the program's own comes before those that are built in, for the cases that it takes.
+// A row that a program adds comes before the built-in rows, for the cases that it takes.
 TEST(Table, AProgramAddsAnAlgorithm) {
   static int calls = 0;
   const auto more = std::make_shared<std::vector<Collective>>();
@@ -163,7 +163,8 @@ TEST(Table, AProgramAddsAnAlgorithm) {
   EXPECT_EQ(calls, 1);
 }
 
-// Its communicators would carry tensors on GPUs: each rank's library is made with its world.
+// The library's communicators would carry tensors on GPUs. Each rank's library is made with its
+// world.
 TEST(Table, AProgramBringsALibraryOfCommunicators) {
   static std::atomic<int> made = 0;
   static constexpr CommunicatorLibraryKind library{

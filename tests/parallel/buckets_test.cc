@@ -1,5 +1,5 @@
-// Buckets carry the groups of their parameters: those that other ranks share lie apart, are reduced
-// over those ranks and gathered from them.
+// Tests that buckets carry the groups of their parameters. Parameters that other ranks share lie in
+// separate buckets, are reduced over those ranks and gathered from them.
 #include "parallel/zero/buckets.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,9 @@
 namespace trident {
 namespace {
 
-// Two axes of ranks that see different samples. Usual parameters are sharded over the first and the
-// same along the second; these are called experts, since theirs lie the other way round.
+// The mesh has two axes of ranks that see different samples. Usual parameters are sharded over the
+// first axis and replicated along the second. The other parameters are called experts, since theirs
+// are sharded the other way round.
 std::vector<MeshAxis> axes() {
   return {{.name = "dp", .size = 3, .groups = {Group::batch, Group::loss, Group::shard}},
           {.name = "rp", .size = 2, .groups = {Group::batch, Group::loss, Group::replicas}}};
@@ -91,7 +92,7 @@ TEST_P(SharedOtherwise, AreReducedAndGatheredAmongThose) {
       for (std::int64_t i = bucket.begin; i < end; ++i) {
         ASSERT_EQ(sums[static_cast<std::size_t>(i - bucket.begin)], 15 * static_cast<float>(i));
       }
-      // As an update leaves it: the shard has the sums.
+      // The shard receives the sums, as after an update.
       copy(context, bucket.gradient, bucket.shard);
     }
     weights.gather_updated(context);

@@ -1,4 +1,4 @@
-// Results and traffic of each operation.
+// Tests the results and the traffic of each operation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -193,7 +193,7 @@ TEST_P(Collectives, NamedAlgorithmsReduceExactlyWhereOrderDoesNotMatter) {
           }
           for_each_type([&]<class T>() {
             for_each_op<T>([&](ReduceOp op) {
-              // Of GPUs a library may add in its own order.
+              // A library may add tensors on GPUs in its own order.
               const bool exact = (kind.in_rank_order && s.on_host()) || std::is_integral_v<T> ||
                                  op == ReduceOp::minimum || op == ReduceOp::maximum ||
                                  s.world.size() <= 2;
@@ -242,7 +242,7 @@ TEST_P(Collectives, DeterministicModeRefusesRingAndTreeAboveTwoRanks) {
       options);
 }
 
-// A group of all, and what its rank has sent since it was last asked.
+// A group of all ranks, and the traffic of this rank since it was last read.
 struct Counted {
   explicit Counted(const Seat& s) : seat(s), group(s.world.split(0, s.world.rank(), "counted")) {}
   std::int64_t sent() {

@@ -1,5 +1,6 @@
-// The promises that process groups keep on every transport, as tests that each program runs over
-// its own worlds: threads of one process, or the processes of an MPI job.
+// The conformance suite: the promises that process groups keep on every transport. Each program
+// that links it runs the tests over its own worlds: threads of one process, or the processes of an
+// MPI job.
 #pragma once
 
 #include <functional>
@@ -11,7 +12,7 @@
 
 namespace trident::test {
 
-// A world to test in. `run` calls the body on every rank that lives in this process.
+// A world to test in. `run` calls the body on every rank in this process.
 struct World {
   std::string name;  // letters and digits
   std::function<void(const TransportOptions&, const std::function<void(Transport&, Device&)>&)> run;
@@ -20,7 +21,7 @@ inline std::ostream& operator<<(std::ostream& out, const World& world) {
   return out << world.name;
 }
 
-// Defined by each program that links the suite.
+// Each program that links the suite defines this function.
 std::vector<World> worlds();
 
 }  // namespace trident::test

@@ -1,5 +1,5 @@
 // The conformance suite on `local`: 1 to 8 ranks on the CPU device, some on the guarded one, and on
-// a GPU where there is one.
+// a GPU if the machine has one.
 #include <gtest/gtest.h>
 
 #include "core/context.h"
@@ -20,7 +20,7 @@ World local_world(const std::string& name, int ranks, std::unique_ptr<Device> (*
           }};
 }
 
-// NCCL, a GPU for each rank.
+// A world over NCCL, with a GPU for each rank.
 World nccl_world(int ranks) {
   return {"Nccl" + std::to_string(ranks), [ranks](TransportOptions options, const auto& body) {
             std::vector<std::unique_ptr<Device>> devices;
@@ -32,7 +32,8 @@ World nccl_world(int ranks) {
           }};
 }
 
-// A group of one needs no communicator; so that a machine with one GPU runs NCCL's calls, one here.
+// A group of one normally needs no communicator. Here it makes one, so that a machine with one GPU
+// runs NCCL's calls.
 class NcclAlone : public testing::TestWithParam<int> {};
 
 TEST_P(NcclAlone, CallsGiveARanksOwnValues) {

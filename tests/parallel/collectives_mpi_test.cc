@@ -33,7 +33,7 @@ std::vector<World> worlds() {
                    body(*transport, *device);
                  }};
   };
-  // Ranks that share no memory: each has a node of its own.
+  // The ranks share no memory, as each has a node of its own.
   const World apart{"CpuMessages", [](TransportOptions options, const auto& body) {
                       options.ranks_per_node = 1;
                       const auto device = make_cpu_device();
@@ -48,7 +48,7 @@ namespace {
 
 using Scenario = void (*)(Transport&, Context&, const ProcessGroup&, const Tensor&);
 
-// One rank is late for a carried sum, after so many others.
+// Rank `Late` is late for a carried sum, after `Before` other sums.
 template <int Late, int Before>
 void late_for_carried(Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
   const Tensor large = c.empty({std::int64_t{1} << 20}, DType::f32, Category::workspace);
@@ -83,7 +83,7 @@ const std::map<std::string, Scenario> scenarios = {
          const FileWork reading = g.file_work();
          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
        }
-       if (g.rank() == 0) g.receive(c, x, 1);  // for one that waits for the one that reads
+       if (g.rank() == 0) g.receive(c, x, 1);  // rank 1 waits for rank 2, which reads
        if (g.rank() == 1) {
          g.receive(c, x, 2);
          g.send(c, x, 0);
@@ -106,12 +106,12 @@ const std::map<std::string, Scenario> scenarios = {
     {"chain",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        g.barrier(c);
-       if (g.rank() == 1) g.receive(c, x, 2);  // with a minute's limit
+       if (g.rank() == 1) g.receive(c, x, 2);  // its limit is a minute
        std::this_thread::sleep_for(std::chrono::milliseconds(400));
        if (g.rank() == 0) g.receive(c, x, 1);
        std::this_thread::sleep_for(std::chrono::seconds(60));
      }},
-    {"frozen",  // at any moment of a payload
+    {"frozen",  // the rank stops at any moment of a payload
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
        const Tensor large = c.empty({std::int64_t{4} << 20}, DType::f32, Category::workspace);
        fill(c, large, 0);
@@ -151,10 +151,10 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) throw std::runtime_error("disk full");
        g.all_reduce(c, x);
      }},
-    {"together",  // the lowest of those that fail is kept from its core meanwhile
+    {"together",  // meanwhile the lowest rank that fails is kept from its core
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
        g.barrier(c);
-       // Whole quarters of a second, which the ranks of a host have alike.
+       // Waits for the next quarter of a second, at which all ranks of a host arrive together.
        const auto next_quarter = [] {
          constexpr std::chrono::milliseconds quarter(250);
          const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -206,7 +206,8 @@ int run_scenario(const std::string& name) {
   job->begin(0, 0, std::chrono::seconds(60));
   if (name == "unopened" && job->rank() == 1) ::raise(SIGSTOP);
   const bool first_of_chain = name == "chain" && job->rank() == 0;
-  // Without shared memory and an order of additions, as collectives/table.cc says.
+  // MPI's own all-reduce is chosen without shared memory outside deterministic mode
+  // (parallel/collectives/algorithm_choice.cc).
   const bool by_mpi = name.find("_by_mpi") != std::string::npos;
   const bool carried = name.find("_carried") != std::string::npos;
   run_mpi(
@@ -220,7 +221,7 @@ int run_scenario(const std::string& name) {
   return 0;
 }
 
-// One rank prints everything, the others their failures.
+// Rank 0 prints everything, the other ranks only their failures.
 class OnlyFailures : public testing::EmptyTestEventListener {
  public:
   explicit OnlyFailures(int rank) : rank_(rank) {}
@@ -238,7 +239,7 @@ class OnlyFailures : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (argc > 1) return trident::test::run_scenario(argv[1]);
-  // Keeps MPI initialised while the tests make transports with options of their own.
+  // Keeps MPI initialised while the tests make transports with their own options.
   const auto keep = trident::make_mpi_transport({});
   if (keep->world().rank() != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();

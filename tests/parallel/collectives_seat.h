@@ -1,4 +1,4 @@
-// What the suite's tests (collectives_conformance.h) are written with.
+// The helpers of the suite's tests (collectives_conformance.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace trident::test {
 
-// A rank of the world that is tested.
+// A rank of the world under test.
 struct Seat {
   Transport& transport;
   Context& context;
@@ -34,7 +34,7 @@ struct Seat {
   Tensor empty(std::int64_t n, DType dtype = DType::f32) const {
     return context.empty({n}, dtype, Category::workspace);
   }
-  // A GPU's ranks know the direct algorithm only.
+  // Ranks on a GPU have only the direct algorithm.
   bool on_host() const { return context.device().kind() == DeviceKind::cpu; }
   template <class T>
   void expect(const Tensor& got, const std::vector<T>& wanted, const std::string& what) const {

@@ -1,4 +1,4 @@
-// Groups beside each other, the order of what they do, and waiting.
+// Tests concurrent groups, the order of their operations, and waiting.
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -31,7 +31,7 @@ TEST_P(Collectives, SplitAndSubsetsOfAnyOrderReduceInTheirOwnRankOrder) {
     parity.all_reduce(s.context, x);
     s.expect(x, reduced<float>(ReduceOp::sum, wanted, 333), "split");
 
-    if (rank > 0) {  // a subset that leaves rank 0 out, in a rotated order, made twice
+    if (rank > 0) {  // a subset without rank 0, in rotated order, made twice
       std::vector<int> members;
       for (int i = 0; i < size - 1; ++i) members.push_back(1 + (i + 1) % (size - 1));
       const ProcessGroup first = s.world.subgroup(members, "subset");
@@ -43,7 +43,7 @@ TEST_P(Collectives, SplitAndSubsetsOfAnyOrderReduceInTheirOwnRankOrder) {
       work.wait(s.context);
       s.expect(a, reduced<float>(ReduceOp::sum, members, 100), "subset");
       s.expect(b, reduced<float>(ReduceOp::sum, members, 100, 7), "the same subset again");
-      // A group of a group: positions are the parent's ranks.
+      // In a group made from a group, positions are the parent's ranks.
       const int mine[] = {first.rank()};
       EXPECT_EQ(first.subgroup(mine, "self").world_ranks(), std::vector<int>{rank});
     }
@@ -60,7 +60,8 @@ TEST_P(Collectives, GroupsConnectedAtOnceWorkAsOthers) {
       }
       return members;
     };
-    // Groups that fill the world, one that leaves ranks out, each rank's own, and the world again.
+    // These are groups that fill the world, a group without some ranks, each rank's own, and the
+    // world again.
     const std::vector<int> parity = members_of([&](int r) { return r % 2 == rank % 2; });
     const std::vector<int> ends = members_of([&](int r) { return r == 0 || r == size - 1; });
     const std::vector<int> own{rank};
@@ -78,7 +79,7 @@ TEST_P(Collectives, GroupsConnectedAtOnceWorkAsOthers) {
       group.all_reduce(s.context, x);
       s.expect(x, reduced<float>(ReduceOp::sum, group.world_ranks(), 333), group.name());
     }
-    // One that was not connected, after them.
+    // Then a group that was not connected.
     const Tensor x = s.own<float>(50);
     s.world.split(rank / 2, rank, "rows").all_reduce(s.context, x);
     s.expect(
@@ -125,7 +126,7 @@ TEST_P(Collectives, BlockingAndAsynchronousOperationsKeepTheirOrder) {
     const Tensor other = s.own<float>(20'000);
     const Work slow = s.world.all_reduce(s.context, other, ReduceOp::sum, Async::yes);
     const Work first = s.world.all_reduce(s.context, x, ReduceOp::sum, Async::yes);
-    s.world.all_reduce(s.context, x, ReduceOp::product);  // waits in line
+    s.world.all_reduce(s.context, x, ReduceOp::product);  // queues behind the earlier operations
     const std::int64_t n = s.world.size();
     std::int64_t power = 1;
     for (int i = 0; i < n; ++i) power *= n;
@@ -161,7 +162,7 @@ TEST_P(Collectives, MessagesArriveInOrderPerChannelWhateverTheirSize) {
     }
     for (const int channel : {7, 0}) {  // the channels cross
       for (const std::int64_t n : sizes) {
-        // A send that nobody waits for still arrives; its tensor may go at once.
+        // A send arrives although no rank waits for its Work. Its tensor may be freed at once.
         s.world.send(s.context, s.own<float>(n, channel), next, Async::yes, channel);
       }
     }
@@ -186,7 +187,7 @@ TEST_P(Collectives, BlockingSendsIntoPostedReceivesDoNotDeadlock) {
     s.world.send(s.context, s.own<float>(n), peer, Async::no, 3);
     work.wait(s.context);
     s.expect(in, values_of<float>(peer, n), "exchange");
-    s.world.receive(s.context, in, peer, Async::yes);  // dropped: cancelled, harmless
+    s.world.receive(s.context, in, peer, Async::yes);  // dropped: cancelled without harm
     s.context.synchronize();
   });
 }
@@ -219,7 +220,7 @@ TEST_P(Collectives, InjectedLatencyDelaysEveryMessageOnceAndNoSender) {
           in.push_back(s.empty(20'000));
           receives.push_back(s.world.receive(s.context, in.back(), peer, Async::yes));
         }
-        const auto start = Clock::now();  // the peer sends after it
+        const auto start = Clock::now();  // before the peer sends
         pair.barrier(s.context);
         const auto sending = Clock::now();
         for (const Tensor& x : out) sends.push_back(s.world.send(s.context, x, peer, Async::yes));
@@ -250,8 +251,8 @@ TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
   });
 }
 
-// One that asks all the time takes its part of every 400 ms; one that sleeps is only now and then
-// disturbed by what else the machine does.
+// A rank that polls takes its part of every 400 ms. A rank that sleeps is only disturbed now and
+// then by other work of the machine.
 TEST_P(Collectives, AWaitingRankLeavesItsCoreToOthers) {
   run([](const Seat& s) {
     if (!s.on_host()) return;  // its clock is not the thread's

@@ -1,4 +1,4 @@
-// Meetings in a host's memory, of threads that play its processes.
+// Tests the shared-memory rendezvous of a host. Threads play its processes.
 #include "parallel/transport/host_rendezvous.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ TEST(HostRendezvous, MembersReadWhatTheOthersHaveInTheirSlots) {
         const auto result = seat.arrive(descriptor(static_cast<std::uint64_t>(round)), nullptr,
                                         nullptr, microseconds(round % 2 * 300), Countdown());
         ASSERT_EQ(result.outcome, Outcome::complete);
-        if (round % 3 == self) std::this_thread::yield();  // the other goes on meanwhile
+        if (round % 3 == self) std::this_thread::yield();  // meanwhile the other one continues
         ASSERT_EQ(seat.input(1 - self)[99], std::byte(round % 100 + 1 - self));
         seat.finish();
       }
@@ -114,7 +114,7 @@ TEST(HostRendezvous, WhoIsLateHasEndedOrDiffersIsNamed) {
   EXPECT_EQ(differs.members, std::vector<int>{1});
 }
 
-// While it waits for one that is late, a member sleeps.
+// A member sleeps while it waits for a late one.
 TEST(HostRendezvous, WaitingCostsNoCore) {
   Seats world({3, 5});
   const ClockReading begin = read_clock();

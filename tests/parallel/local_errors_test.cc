@@ -1,4 +1,4 @@
-// What ends all ranks of the local transport, and what its errors say.
+// Tests the failures that end all ranks of the local transport, and the texts of their errors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,9 +26,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Runs the body on every rank of both devices, with a tensor to use, and expects run_local to throw
-// an E with this text, soon, while every other rank is stopped by that error or an AbortedError
-// that repeats it.
+// Runs the body on every rank of both devices, with a tensor to use. Expects run_local to throw an
+// E with this text within seconds, and every other rank to be stopped by that error or by an
+// AbortedError that repeats it.
 constexpr int most_ranks = 8;
 
 struct Place {
@@ -75,12 +75,12 @@ class LocalErrors : public testing::TestWithParam<Place> {
     EXPECT_GT(stopped, 0);
     stopped_ = stopped;
   }
-  // A rank whose NCCL operation was aborted is told at its next operation.
+  // A rank whose NCCL operation was aborted gets the error at its next operation.
   void expect_stopped(int ranks) const {
     EXPECT_LE(stopped_, ranks);
     EXPECT_GE(stopped_, GetParam().nccl ? 1 : ranks);
   }
-  // Of one for all ranks, or of NCCL's for each.
+  // One device for all ranks, or with NCCL a GPU for each rank.
   static std::vector<std::shared_ptr<Device>> devices_of(int ranks) {
     std::vector<std::shared_ptr<Device>> devices;
     for (int r = 0; r < ranks; ++r) {
@@ -190,7 +190,7 @@ TEST_P(LocalErrors, ARankLaterThanTheTimeoutIsNamed) {
   const auto late = [](Transport& transport, Context& c, const ProcessGroup& g) {
     g.barrier(c);
     if (g.rank() == 2) {
-      while (true) {  // busy with something else until it is told
+      while (true) {  // busy with other work until the error reaches it
         std::this_thread::sleep_for(milliseconds(10));
         g.send(c, tensor(c, 0), 0, Async::yes);
         c.synchronize();
@@ -268,7 +268,7 @@ TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) 
     Context c(*devices[static_cast<std::size_t>(world.rank())], 1);
     if (world.rank() == 2) std::this_thread::sleep_for(work);
     files.barrier(c);
-    const ProcessGroup part = files.split(0, world.rank(), "part");  // is as patient
+    const ProcessGroup part = files.split(0, world.rank(), "part");  // has no time-out either
     if (world.rank() == 1) std::this_thread::sleep_for(work);
     part.barrier(c);
     world.barrier(c);
@@ -291,7 +291,8 @@ TEST_P(LocalErrors, AnExceptionOfOneRankEndsAllAndIsRethrownAsItWas) {
   expect_error<Special>(8, testing::Eq("disk full"),
                         [](Transport&, Context& c, const ProcessGroup& g) {
                           g.barrier(c);
-                          // Waits that the error has to end: synchronous, asynchronous, message.
+                          // The error has to end each kind of wait: synchronous, asynchronous, and
+                          // for a message.
                           const Tensor x = tensor(c, 100'000);
                           if (g.rank() == 5) throw Special("disk full");
                           if (g.rank() % 3 == 0) g.all_reduce(c, x);
@@ -306,7 +307,7 @@ TEST_P(LocalErrors, AnExceptionOfOneRankEndsAllAndIsRethrownAsItWas) {
 TEST_P(LocalErrors, AnExceptionIsTheFirstErrorThoughTheStreamStillWaitsForPeers) {
   expect_error<Special>(4, testing::Eq("first"), [](Transport&, Context& c, const ProcessGroup& g) {
     if (g.rank() == 2) {
-      // A receive that nobody serves; on the CPU it would wait right here.
+      // No rank sends to this receive. On the CPU the call itself would wait.
       if (!c.stream().immediate()) g.receive(c, tensor(c), 1);
       throw Special("first");
     }
@@ -342,15 +343,15 @@ TEST_P(LocalErrors, ARankThatHasEndedIsNotWaitedFor) {
   }
 }
 
-// Rank 2 is late twice because of files, in a message and in a collective, and both times another
-// rank that waits for it makes rank 0 late.
+// Rank 2 is late twice because of work on files, once in a message and once in a collective. Both
+// times rank 1 waits for it and makes rank 0 late.
 TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
   const auto devices = devices_of(3);
   run_local(3, GetParam().waiting(slowly(200)), [&](Transport& transport) {
     const ProcessGroup g = transport.world();
     Context c(*devices[static_cast<std::size_t>(g.rank())], 1);
     const Tensor x = tensor(c, 6);
-    g.all_reduce(c, x);  // what opens connections is behind
+    g.all_reduce(c, x);  // opens the connections
     c.synchronize();
     if (g.rank() == 2) {
       const FileWork reading = g.file_work();
@@ -422,7 +423,7 @@ TEST_P(LocalErrors, BadArgumentsAreRequestErrorsThatNameTheGroup) {
     refused("undefined process group", [&] { ProcessGroup().all_reduce(c, x); });
     const int others[] = {1 - g.rank()};
     refused("contain the caller", [&] { g.subgroup(others, "others"); });
-    g.barrier(c);  // nothing of that has gone to the other rank
+    g.barrier(c);  // none of those calls has sent anything to the other rank
   });
   EXPECT_THROW(run_local(0, {}, [](Transport&) {}), RequestError);
   EXPECT_THROW(run_local(1, {.timeout = milliseconds(0)}, [](Transport&) {}), RequestError);

@@ -38,7 +38,7 @@ Mesh with_replicas(int data, int tensor, int pipeline, int replicas, const std::
 }
 
 TEST(Mesh, DefaultOrderIsMegatrons) {
-  // Megatron-LM's example: 16 ranks, tensor 2, pipeline 4 (so data 2).
+  // This is Megatron-LM's example: 16 ranks, tensor 2, pipeline 4 (so data 2).
   const Mesh ranks = mesh(2, 2, 4);
   EXPECT_EQ(ranks.world_size(), 16);
   EXPECT_THAT(ranks.group(0, Group::tensor), ElementsAre(0, 1));
@@ -76,7 +76,7 @@ TEST(Mesh, EveryOrderIsTheReshapeItNames) {
   for (const std::string order : orders) {
     const Mesh ranks = mesh(3, 2, 5, order);
     int rank = 0;
-    // Counts like nested loops, the first named axis innermost.
+    // Ranks count like nested loops, with the first named axis innermost.
     const auto name = [&](int i) { return order.substr(static_cast<std::size_t>(i) * 3, 2); };
     const auto size = [&](int i) { return name(i) == "tp" ? 2 : name(i) == "dp" ? 3 : 5; };
     for (int c = 0; c < size(2); ++c) {
@@ -117,7 +117,7 @@ TEST(Mesh, TheGroupsOfEveryKindPartitionTheWorldAndAllMembersAgree) {
   }
 }
 
-// Samples go by the axes, so that another order of ranks trains on the same ones.
+// Samples are assigned by the axes, so that another order of ranks trains on the same samples.
 TEST(Mesh, APlaceInAGroupOfSeveralAxesIsThatOfTheAxesInAnyOrderOfRanks) {
   for (const std::string order : {"tp-dp-pp", "pp-dp-tp", "rp-tp-dp-pp", "dp-rp-pp-tp"}) {
     const Mesh ranks = with_replicas(3, 2, 2, 2, order);

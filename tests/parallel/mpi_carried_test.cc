@@ -1,5 +1,5 @@
-// All-reduce over several hosts with several members each, played by nodes on one host, beside the
-// same one by messages between all. A part of parallel_collectives_mpi_test.
+// Compares an all-reduce over several hosts with several members each, played by nodes on one host,
+// with the same all-reduce by messages alone. A part of parallel_collectives_mpi_test.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// What all_reduce leaves in group `members` of nodes of so many ranks: twice, since the first
-// operation of a group opens what the others find.
+// The result and traffic of all_reduce in group `members`, with `ranks_per_node` ranks a node. It
+// runs twice, since the first operation of a group opens the shared memory that later ones use.
 template <class T>
 Outcome reduced(int ranks_per_node, const std::vector<int>& members, std::int64_t n, ReduceOp op) {
   const auto device = make_cpu_device();
@@ -61,7 +61,7 @@ Outcome reduced(int ranks_per_node, const std::vector<int>& members, std::int64_
 template <class T>
 void expect_bits_of_messages(const std::vector<int>& members,
                              std::initializer_list<ReduceOp> operations) {
-  // From what is just carried over odd numbers to more than all desks hold.
+  // The sizes go from the smallest that is carried, over odd numbers, to more than all slots hold.
   for (const std::int64_t n : {270'000, 530'003, 1'500'017}) {
     for (const ReduceOp op : operations) {
       const Outcome apart = reduced<T>(1, members, n, op);
@@ -92,15 +92,15 @@ TEST(Carried, MeansOfHalfWordsAreThoseOfMessages) {
 TEST(Carried, MaximaOfIntegersAreThoseOfMessages) {
   expect_bits_of_messages<std::int64_t>(all_ranks(), {ReduceOp::maximum});
 }
-// Nodes in another order, and one that has fewer of the members.
+// The nodes come in another order, and one node has fewer of the members.
 TEST(Carried, GroupsOfSomeRanksInAnyOrderToo) {
   if (world_size() < 4) GTEST_SKIP() << "needs 4 ranks";
   expect_bits_of_messages<float>({3, 2, 1}, {ReduceOp::sum});
   expect_bits_of_messages<BFloat16>({2, 3, 0, 1}, {ReduceOp::sum});
-  expect_bits_of_messages<float>({0, 2, 1, 3}, {ReduceOp::sum});  // no neighbours: by messages
+  expect_bits_of_messages<float>({0, 2, 1, 3}, {ReduceOp::sum});  // no neighbours: messages
 }
 
-// Whole numbers, whose sums don't depend on the order.
+// The values are whole numbers, whose sums don't depend on the order.
 TEST(ByTransport, SumsAndMeansAreThoseOfDirect) {
   const auto device = make_cpu_device();
   Context context(*device, 1);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How an MPI job ends when one of its ranks fails, is late or stops.
+"""Tests how an MPI job ends when one of its ranks fails, is late or stops.
 
     python3 tests/parallel/mpi_errors_test.py build/release/tests/parallel/parallel_collectives_mpi_test
 
-Each scenario of that program runs on three ranks: the job has to end with its exit code, its error
-has to be shown whole and once, whatever mpirun adds, and no rank may live on.
+Each scenario of that program runs on three ranks. The job has to end with the scenario's exit code, its
+error has to be shown completely and once, whatever mpirun adds, and no rank may survive.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ SUM = r"all_reduce\(fp32\[1024\], sum\)"
 
 class MpiErrors(unittest.TestCase):
     def run_scenario(self, name, *options, ranks=3):
-        """The exit code and the lines of Trident."""
+        """Returns the exit code and Trident's lines."""
         command = ["mpirun", "--oversubscribe", "--bind-to", "none", *options, "-n", str(ranks), PROGRAM,
                    name]
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -39,7 +39,7 @@ class MpiErrors(unittest.TestCase):
 
     @staticmethod
     def is_rank(link, name):
-        """Of this scenario: other tests run the same program meanwhile."""
+        """Whether the process is of this scenario, as other tests run the same program concurrently."""
         try:
             words = (link.parent / "cmdline").read_text().split("\0")
             return link.readlink() == pathlib.Path(PROGRAM).resolve() and name in words[1:]
@@ -59,7 +59,7 @@ class MpiErrors(unittest.TestCase):
 
     def test_work_on_files_does_not_count(self):
         self.assertEqual(self.run_scenario("files"), (0, []))
-        # What comes after it does.
+        # Time after the work on files counts.
         self.expect("late_after_files", 3,
                     WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"
                     r"(; rank [02] waits for rank [012].*)?")

@@ -1,5 +1,5 @@
-// A program whose MPI is a module that isn't there, as in a package on a machine without MPI. What
-// opens the module stands in this program, and so in place of the library's.
+// Tests a program whose MPI module is missing, as in a package on a machine without MPI. This
+// program defines the function that opens the module, in place of the library's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// Collectives of processes that share a host's memory, in many chunks, beside the same ones by
-// messages; the conformance suite has the small ones. A part of parallel_collectives_mpi_test.
+// Compares collectives of processes that share a host's memory, in many chunks, with the same
+// collectives by messages. The conformance suite has the small sizes. A part of
+// parallel_collectives_mpi_test.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 namespace trident {
 namespace {
 
-// Longer than all desks together, and no multiple of anything.
+// Longer than all slots together, and no round number.
 constexpr std::int64_t count = (3 << 20) / 2 + 7;
 
 template <class T>
@@ -28,7 +29,7 @@ Tensor random(Context& context, int rank, std::int64_t n) {
   return context.from_host<T>({n}, values, Category::workspace);
 }
 
-// Gives what an operation left on this rank, an input and an output of so many elements.
+// Runs an operation on an input and an output, and returns the tensor with its result on this rank.
 using Run =
     std::function<Tensor(Context&, const ProcessGroup&, const Tensor& input, Tensor output)>;
 
@@ -39,7 +40,7 @@ void expect_equal(const std::string& what, std::int64_t inputs, std::int64_t out
   Context context(*device, 1);
   const auto slots = make_mpi_transport({.single_copy = false});
   const auto fetched = make_mpi_transport({});
-  // Each rank has a node of its own, so none shares memory.
+  // Each rank has a node of its own, so no two ranks share memory.
   const auto messages = make_mpi_transport({.ranks_per_node = 1});
   std::vector<std::vector<T>> results;
   std::vector<std::int64_t> sent;
@@ -118,8 +119,8 @@ TEST(Slots, MoveWhatMessagesMove) {
                      });
 }
 
-// Slots are written again while nobody reads them any more: operations of all sizes in a row,
-// beside asynchronous ones of another group of the same ranks.
+// Slots must be written again only when no rank reads them any more. The test runs operations of
+// all sizes in a row, concurrently with asynchronous ones of another group of the same ranks.
 void expect_operations_stay_apart(int ranks_per_node) {
   const auto device = make_cpu_device();
   Context context(*device, 1);

@@ -1,4 +1,4 @@
-// What NCCL's own faults become, on an emulated NCCL that has them.
+// Tests how NCCL's faults are reported, on an emulated NCCL that injects them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -28,7 +28,7 @@ class NcclFaults : public testing::Test {
  protected:
   ~NcclFaults() override { emulation::set_nccl_fault(emulation::NcclFault::none); }
 
-  // Of two ranks; rank r on GPU gpus[r].
+  // The error of two ranks; rank r is on GPU gpus[r].
   static std::string error_of(const std::function<void(Context&, const ProcessGroup&)>& body,
                               std::vector<int> gpus = {0, 1},
                               milliseconds timeout = milliseconds(60'000)) {
@@ -82,13 +82,13 @@ TEST_F(NcclFaults, MessagesAfterOneThatOpensNoLinkFailAsWell) {
                       all.push_back(g.rank() == 0 ? g.send(c, x, 1, Async::yes)
                                                   : g.receive(c, x, 0, Async::yes));
                     }
-                    // The last ones first: they come to a link that is not open.
+                    // The last messages wait first, on a link that is not open.
                     std::this_thread::sleep_for(milliseconds(1500));
                     for (auto work = all.rbegin(); work != all.rend(); ++work) work->wait(c);
                   },
                   {0, 1}, milliseconds(1000)),
               AnyOf(HasSubstr("nccl: group 'world': a communicator did not end in 1000 ms"),
-                    HasSubstr("group 'world': a link that did not open")));
+                    HasSubstr("group 'world': a link did not open")));
 }
 
 TEST_F(NcclFaults, ASplitThatNeverEndsIsLateAndLeavesNoCommunicator) {
@@ -96,7 +96,7 @@ TEST_F(NcclFaults, ASplitThatNeverEndsIsLateAndLeavesNoCommunicator) {
                   [](Context& c, const ProcessGroup& g) {
                     const int all[] = {0, 1};
                     const ProcessGroup group = g.subgroup(all, "all");
-                    g.all_reduce(c, tensor(c));  // the world's is open
+                    g.all_reduce(c, tensor(c));  // opens the world's communicator
                     if (g.rank() == 0) g.connect(c, std::span(&group, 1));
                     std::this_thread::sleep_for(milliseconds(1500));
                   },
@@ -111,7 +111,7 @@ TEST_F(NcclFaults, TwoRanksOnAGpuAreToldWhatNcclSays) {
             HasSubstr("Duplicate GPU detected")));
 }
 
-// The hosts agree on an operation, the device of one never comes to it.
+// The hosts agree on an operation, but the device of one rank never reaches it.
 TEST_F(NcclFaults, AQueueThatStandsStillIsLateAndIsFreed) {
   EXPECT_THAT(error_of(
                   [](Context& c, const ProcessGroup& g) {
@@ -138,7 +138,7 @@ TEST_F(NcclFaults, AnErrorBetweenOperationsEndsAllRanks) {
                     c.synchronize();
                     g.barrier(c);
                     if (g.rank() == 0) emulation::set_nccl_fault(emulation::NcclFault::network);
-                    // No call of NCCL's is under way: the watch finds it.
+                    // No NCCL call is running, so the watch has to find the error.
                     while (true) {
                       std::this_thread::sleep_for(milliseconds(10));
                       g.barrier(c);
@@ -149,7 +149,7 @@ TEST_F(NcclFaults, AnErrorBetweenOperationsEndsAllRanks) {
               HasSubstr("nccl: group 'world': an operation: emulated NCCL error"));
 }
 
-// One root for all groups of a topology, whose communicators are split from the world's.
+// All groups of a topology use one root; their communicators are split from the world's.
 TEST_F(NcclFaults, ConnectedGroupsAreSplitFromTheWorld) {
   const int ids = emulation::nccl_unique_ids(), splits = emulation::nccl_splits();
   EXPECT_EQ(error_of(
@@ -171,7 +171,7 @@ TEST_F(NcclFaults, ConnectedGroupsAreSplitFromTheWorld) {
   EXPECT_EQ(emulation::nccl_splits() - splits, 3);
 }
 
-// A kernel of NCCL's that waits holds up whatever stops the device, as freeing memory does.
+// A waiting NCCL kernel would block calls that synchronize the device, such as freeing memory.
 TEST_F(NcclFaults, AMessageThatNobodyHasComeToHoldsNoQueue) {
   EXPECT_EQ(error_of(
                 [](Context& c, const ProcessGroup& g) {

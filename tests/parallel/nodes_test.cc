@@ -28,7 +28,8 @@ std::string refusal(Run run) {
   return "accepted";
 }
 
-// Placements: node after node, one each in turn (mpirun --map-by node), uneven, and any.
+// Placements of ranks: node after node, one on each node in turn (mpirun --map-by node), uneven,
+// and arbitrary.
 std::vector<Nodes> placements() {
   std::vector<Nodes> all;
   for (const int per_node : {1, 2, 3, 4, 5, 6, 12, 100, 2'000'000'000}) {
@@ -116,8 +117,8 @@ TEST(HostRuns, AreWhereTheMembersOfEachHostAreNeighbours) {
   EXPECT_THAT(begins({0, 1, 2, 3, 4, 5, 6, 7}), ElementsAre(0, 4, 8));
   EXPECT_THAT(begins({9, 8, 1, 0, 5}), ElementsAre(0, 2, 4, 5));
   EXPECT_THAT(begins({0, 1, 2}), ElementsAre());        // on one host
-  EXPECT_THAT(begins({0, 4, 8}), ElementsAre());        // each on its own
-  EXPECT_THAT(begins({0, 4, 1, 8, 9}), ElementsAre());  // host 0's are apart
+  EXPECT_THAT(begins({0, 4, 8}), ElementsAre());        // each on its own host
+  EXPECT_THAT(begins({0, 4, 1, 8, 9}), ElementsAre());  // those of host 0 are no neighbours
   EXPECT_EQ(host_runs(nodes, {9, 8, 1, 0, 5}, 3)->own, 1U);
   EXPECT_EQ(host_runs(nodes, {9, 8, 1, 0, 5}, 4)->own, 2U);
 }

@@ -1,5 +1,5 @@
-// Placements drawn at random: what all ranks hold tiles the global tensor once, whatever stretches
-// of their buffers are asked for.
+// Draws placements at random: the shards of all ranks tile the global tensor once, for any
+// contiguous ranges of their buffers.
 #include "parallel/placement.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class Draw {
   std::int64_t number(std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
   }
-  // Blocks that `size` divides, with padding at the end of the last one, perhaps all of it.
+  // Blocks that `size` divides. The end of the last block may be padding, even all of it.
   std::vector<std::int64_t> blocks(int size, std::int64_t& real) {
     std::vector<std::int64_t> list(static_cast<std::size_t>(number(1, 3)));
     for (std::int64_t& block : list) block = size * number(1, 4);
@@ -36,8 +36,8 @@ class Draw {
   std::mt19937 random_;
 };
 
-// A tensor cut by tensor ranks, by pipeline ranks (as experts would), by both or by none, as each
-// of them holds it.
+// A tensor sharded over tensor ranks, over pipeline ranks (as experts would be), over both or over
+// neither, as each rank holds it.
 std::vector<Placement> drawn(Draw& draw) {
   const int ranks[2] = {static_cast<int>(draw.number(1, 4)), static_cast<int>(draw.number(1, 3))};
   const bool vector = draw.number(0, 3) == 0, crossed = draw.number(0, 1) == 0;
@@ -49,7 +49,7 @@ std::vector<Placement> drawn(Draw& draw) {
   std::vector<Placement> all;
   for (int a = 0; a < ranks[0]; ++a) {
     for (int b = 0; b < ranks[1]; ++b) {
-      // Of those that hold the same only one is looked at.
+      // Of ranks with the same data only the first is tested.
       if ((blocks[0].empty() && a > 0) || (blocks[1].empty() && b > 0)) continue;
       Placement placement =
           Placement::replicated(vector ? Shape{extents[0]} : Shape{extents[0], extents[1]});
@@ -95,7 +95,7 @@ TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor)
         }
         begin += count;
       }
-      // And back: of any box what lies in it, where it lies.
+      // The reverse: for any slice, the elements in it and their local offsets.
       const Shape& global = placement.global;
       const std::int64_t columns = columns_of(placement);
       TensorSlice slice{draw.number(0, global.dim(0) - 1), draw.number(0, columns - 1), 0, 0};
@@ -120,7 +120,7 @@ TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor)
 }
 
 TEST(Placement, KnownCases) {
-  // Query, key and value, of which rank 1 of 2 holds the second half each.
+  // Query, key and value are stacked; rank 1 of 2 holds the second half of each.
   const Placement stacked = Placement::replicated({8, 3}).shard(0, Group::tensor, {4, 2, 2}, 1, 2);
   EXPECT_EQ(stacked.local(), (Shape{4, 3}));
   EXPECT_THAT(stacked.slices(),
@@ -129,14 +129,15 @@ TEST(Placement, KnownCases) {
   EXPECT_THAT(stacked.slices(2, 5),  // the end of a row, a row, the beginning of one
               ElementsAre(LocalSlice{{2, 2, 1, 1}, 2, 3}, LocalSlice{{3, 0, 1, 3}, 3, 3},
                           LocalSlice{{5, 0, 1, 1}, 6, 3}));
-  // A table of 5 rows padded to 8: the last of 4 ranks holds nothing of it.
+  // The table has 5 rows and is padded to 8: the last of 4 ranks holds only padding.
   const auto table = [](int rank) {
     return Placement::replicated({5, 2}).shard(0, Group::tensor, {8}, rank, 4);
   };
   EXPECT_THAT(table(2).slices(), ElementsAre(LocalSlice{{4, 0, 1, 2}, 0, 2}));
   EXPECT_THAT(table(3).slices(), IsEmpty());
   EXPECT_EQ(table(3).numel(), 4);
-  // Of what isn't cut the first one is_primary, of a tied weight not the copy.
+  // The first rank is the primary replica of a replicated tensor; the copy of a tied weight never
+  // is.
   Placement whole = Placement::replicated({5, 2});
   const auto at = [](int place) { return [place](Group) { return place; }; };
   EXPECT_TRUE(whole.is_primary(at(0)));
@@ -144,7 +145,8 @@ TEST(Placement, KnownCases) {
   EXPECT_TRUE(table(3).is_primary(at(3)));
   whole.copy = true;
   EXPECT_FALSE(whole.is_primary(at(0)));
-  // Who holds the same: what isn't cut the whole tensor group; both the ranks that share a shard.
+  // Ranks with the same data: a replicated tensor's are the whole tensor group; a shard's are those
+  // that share the shard.
   EXPECT_TRUE(whole.is_same_over(Group::tensor));
   EXPECT_FALSE(table(3).is_same_over(Group::tensor));
   EXPECT_TRUE(table(3).is_same_over(Group::shard));

@@ -1,4 +1,4 @@
-// Values that differ by rank and element, and the plain serial reduction over ranks.
+// Values that differ by rank and element, and the serial reduction over ranks as the reference.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +57,7 @@ A combine(ReduceOp op, A a, A b) {
   return (op == ReduceOp::minimum) == (a < b) ? a : b;
 }
 
-// What elements [first, first + n) of the members' values reduce to, in the order of `ranks`.
+// The reduction of elements [first, first + n) of the members' values, in the order of `ranks`.
 template <class T>
 std::vector<T> reduced(ReduceOp op, const std::vector<int>& ranks, std::int64_t n,
                        std::int64_t first = 0) {

@@ -1,5 +1,5 @@
-// Collectives of in-process ranks with messages that leave the caches, which are written around
-// them; the conformance suite has the small ones.
+// Tests collectives of in-process ranks whose messages exceed the caches and are written past them.
+// The conformance suite has the small sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-// Small whole numbers, so that every sum is exact in every type and order.
+// The values are small whole numbers, so that every sum is exact in every type and order.
 template <class T>
 std::vector<T> values(int rank, std::int64_t n) {
   std::vector<T> list;
@@ -39,7 +39,7 @@ void expect_values(Context& context, const Tensor& got, std::span<const int> ran
   EXPECT_EQ(wrong, 0) << "of " << n;
 }
 
-// An odd number of elements: no segment but the first begins at a multiple of 16 bytes.
+// The number of elements is odd, so only the first segment begins at a multiple of 16 bytes.
 template <class T>
 void check(std::int64_t n) {
   run_local(3, {}, [&](Transport& transport) {
@@ -80,7 +80,7 @@ TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfHalfWords) {
   check<BFloat16>((9 << 20) / 2 + 1);
 }
 
-// The members write each other's buffers: none may still do so when an operation has returned.
+// The members write each other's buffers. No member may still do so when an operation has returned.
 TEST(SharedMemoryCollectives, NobodyTouchesABufferAfterTheOperation) {
   run_local(4, {}, [](Transport& transport) {
     const auto device = make_cpu_device();

@@ -81,7 +81,8 @@ TEST(Topology, OneRankIsAllGroups) {
   });
 }
 
-// A schedule over a V puts the first and the last stage on rank 0, a user's own anywhere.
+// A V schedule puts the first and the last stage on rank 0; a user's schedule may put them on any
+// rank.
 TEST(Topology, TheEmbeddingGroupHoldsTheFirstAndTheLastStage) {
   run_local(8, {}, [&](Transport& transport) {
     const Mesh ranks = mesh(2, 1, 4);
@@ -125,7 +126,8 @@ TEST(Topology, AMeshThatDoesNotFillTheWorldIsRefused) {
   }
 }
 
-// The groups of a rank take no longer than they have members; only the nodes look at all ranks.
+// Making a rank's groups takes time in proportion to their members; only the nodes look at all
+// ranks.
 TEST(Topology, OfAHundredThousandRanksIsMadeAtOnce) {
   const Mesh ranks = mesh(250, 8, 50);
   const auto transport = make_planning_transport(99'999, 100'000, true, {.ranks_per_node = 8});

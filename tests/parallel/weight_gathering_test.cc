@@ -1,4 +1,5 @@
-// ZeRO stage 3's gathering of weights: what is there, when it is asked for, and what it costs.
+// Tests ZeRO stage 3's gathering of weights: which weights are present, when they are requested,
+// and their cost.
 #include "parallel/zero/weight_gathering.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ std::shared_ptr<Parameter> parameter(const std::string& name, std::int64_t eleme
       ParameterSpec{.name = name, .placement = Placement::replicated({elements})});
 }
 
-// A module of each of three sizes, and a small vector that stays whole.
+// Modules of three sizes, and a small vector that stays replicated.
 struct Model {
   std::vector<std::shared_ptr<Parameter>> parameters{parameter("a", 1000), parameter("b", 500),
                                                      parameter("c", 200), parameter("v", 7)};
@@ -66,7 +67,7 @@ class Gathering {
     return std::ssize(values) == p.spec().placement.numel();
   }
   std::int64_t gathered_bytes() {
-    context.synchronize();  // work that has yet to run keeps its tensors
+    context.synchronize();  // pending work keeps its tensors
     return context.ledger().figures().current[static_cast<std::size_t>(Category::communication)];
   }
   std::int64_t operations() { return data.traffic().operations; }
@@ -104,9 +105,9 @@ TEST(WeightGathering, WeightsAreThereWhileAVisitLastsAndNoLonger) {
     g.weights.hold(g.context, g.of(0));
     EXPECT_TRUE(g.whole(0));
     EXPECT_FALSE(g.model.parameters[1]->weight());
-    // 1,000 elements, padded to shards of whole blocks: 1,152.
+    // 1,000 elements are padded to shards of full blocks: 1,152.
     EXPECT_EQ(g.gathered_bytes(), 1152 * 4);
-    g.weights.hold(g.context, g.of(0));  // once more: what is there is used
+    g.weights.hold(g.context, g.of(0));  // again: the gathered weights are used
     EXPECT_EQ(g.operations(), 1);
     g.weights.release(g.of(0));
     EXPECT_TRUE(g.whole(0));
@@ -122,14 +123,14 @@ TEST(WeightGathering, TheNextVisitsWeightsAreAskedForBeforeTheyAreUsed) {
     EXPECT_EQ(g.operations(), 1);
     g.weights.prefetch(g.context, g.of(1));
     EXPECT_EQ(g.operations(), 2);                     // begun
-    EXPECT_FALSE(g.model.parameters[1]->weight());    // and not to be used before hold()
-    EXPECT_EQ(g.gathered_bytes(), (1152 + 576) * 4);  // two visits at most
+    EXPECT_FALSE(g.model.parameters[1]->weight());    // but not usable before hold()
+    EXPECT_EQ(g.gathered_bytes(), (1152 + 576) * 4);  // of two uses at most
     g.weights.release(g.of(0));
     EXPECT_EQ(g.gathered_bytes(), 576 * 4);
     g.weights.hold(g.context, g.of(1));
     EXPECT_TRUE(g.whole(1));
     EXPECT_EQ(g.operations(), 2);
-    // Backward begins where forward ended: the same weights stay.
+    // Backward begins where forward ended, so the same weights stay gathered.
     g.weights.prefetch(g.context, g.of(1));
     g.weights.release(g.of(1));
     EXPECT_FALSE(g.model.parameters[1]->weight());

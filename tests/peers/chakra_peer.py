@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Reads what `trident simulate --export chakra` writes by Google's protobuf and MLCommons' schema.
+"""Reads the files of `trident simulate --export chakra` with Google's protobuf and MLCommons' schema.
 
     python tests/peers/chakra_peer.py [--program build/release/trident]
 
-Of several layouts and schedules: each message has the schema's fields and no others, attributes have
-the types that ASTRA-sim reads; a replay of all ranks comes to its end, every message sent once and
-received once with one size and tag, members of a group calling the same collectives in the same
-order; FLOPs and bytes are those that the program's own plan tells. Ends with `N passed, 0 failed`.
+For several layouts and schedules: each message has the schema's fields and no others, and attributes
+have the types that ASTRA-sim reads. A replay of all ranks completes: every message is sent once and
+received once with one size and tag, and members of a group call the same collectives in the same
+order. FLOPs and bytes equal those of the program's own plan. Ends with `N passed, 0 failed`.
 
-The schema is schema/protobuf/et_def.proto of github.com/mlcommons/chakra at 6dc63e1: names, numbers
-and types of the fields that are used, as it has them.
+The schema has the names, numbers and types of the used fields of schema/protobuf/et_def.proto of
+github.com/mlcommons/chakra at 6dc63e1.
 """
 
 import argparse
@@ -35,7 +35,7 @@ NODE = [("id", 1, F.TYPE_UINT64), ("name", 2, F.TYPE_STRING), ("type", 3, F.TYPE
         ("start_time_micros", 6, F.TYPE_UINT64), ("duration_micros", 7, F.TYPE_UINT64),
         ("attr", 10, "AttributeProto")]
 COMPUTE, SEND, RECEIVE, COLLECTIVE = 4, 5, 6, 7  # NodeType
-# What ASTRA-sim reads of each (chakra's src/feeder/et_feeder_node.cpp).
+# The attributes that ASTRA-sim reads of each type (chakra's src/feeder/et_feeder_node.cpp).
 TYPES = {"is_cpu_op": "bool_val", "num_ops": "int64_val", "tensor_size": "uint64_val",
          "comm_type": "int64_val", "comm_size": "int64_val", "pg_name": "string_val",
          "comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val"}
@@ -82,7 +82,7 @@ def read(path):
     assert Metadata.FromString(parts[0]).version
     for part in parts[1:]:
         node = Node.FromString(part)
-        # What isn't in the schema would be dropped or come in another order.
+        # A field that isn't in the schema would be dropped or change the order.
         assert node.ByteSize() == len(part), f"{path}: node {node.id} has fields of no schema"
         attributes = {}
         for one in node.attr:
@@ -94,11 +94,11 @@ def read(path):
 
 
 def replay(ranks, groups):
-    """Runs all ranks as far as they come; what is left is a deadlock."""
+    """Runs all ranks as far as possible. Nodes that are left are a deadlock."""
     done = [set() for _ in ranks]
     at = [0] * len(ranks)
     mailbox, calls = {}, collections.defaultdict(lambda: [[] for _ in ranks])
-    meetings = collections.defaultdict(dict)  # (group, which call) -> rank: what
+    meetings = collections.defaultdict(dict)  # (group, number of the call) -> rank: (type, size)
     moved = True
     while moved:
         moved = False
@@ -127,7 +127,8 @@ def replay(ranks, groups):
                         meetings[name, len(mine)][rank] = (a["comm_type"], a["comm_size"])
                     meeting = meetings[name, len(mine)]
                     assert len(set(meeting.values())) == 1, f"group {name}: {meeting}"
-                    # One beside compute is waited for later; here a rank waits at once.
+                    # ASTRA-sim waits later for a collective that runs concurrently with compute;
+                    # here the rank waits at once.
                     if len(meeting) < len(groups[name]):
                         break
                 done[rank].add(node.id)
@@ -163,9 +164,9 @@ def check(program, folder, name, sets):
     replay(ranks, groups)
     assert f"{sum(len(nodes) for nodes in ranks)} nodes" in said, said
     flops = sum(a["num_ops"] for nodes in ranks for n, a in nodes if n.type == COMPUTE)
-    # The plan counts causal attention whole, backward twice forward.
+    # The plan counts all of causal attention, and backward as twice forward.
     assert 0.8 < flops / plan["flops_per_step"] < 1.2, (flops, plan["flops_per_step"])
-    # As many bytes between stages as are planned.
+    # The bytes between stages equal the planned bytes.
     planned = sum(r["bytes_sent"].get("pipeline", 0) * r["count"] for r in plan["ranks"])
     sent = sum(a["comm_size"] for nodes in ranks for n, a in nodes if n.type == SEND)
     assert sent == planned, (sent, planned)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds what the program makes of a config.json against transformers' classes.
+"""Compares the program's reading of a config.json with transformers' classes.
 
     python tests/peers/config_peer.py [--seed N] [--program build/release/trident]
 
-For a small Llama and GPT-2: every key that the class knows is known here; keys that it doesn't know,
-drawn ones and those of published folders, change no logit there, are named here, and are in the
-folder that is saved; rope_theta, rope_parameters and rope_scaling in any combination give the base
-that transformers takes, or are refused.
+For a small Llama and GPT-2: every key of the class is known here. Keys that it doesn't know, drawn
+ones and those of published folders, change no logit there; the program names them and keeps them in
+the saved folder. rope_theta, rope_parameters and rope_scaling in any combination give the base of
+transformers, or are refused.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Case:
         self.written = json.loads((self.folder / "config.json").read_text())
 
     def imported(self, keys):
-        """The saved folder's config.json and what was said; None where it is refused."""
+        """The saved folder's config.json and the program's output; None if it is refused."""
         (self.folder / "config.json").write_text(json.dumps(keys))
         out = self.folder.parent / "out"
         shutil.rmtree(out, ignore_errors=True)

@@ -1,4 +1,5 @@
-// Lets data_peer.py hold our data and file code against its peers, without a training run.
+// Exposes our data and file code to data_peer.py, which compares it with other programs, without a
+// training run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 namespace trident {
 namespace {
 
-// Prints all tokens, read in pieces of odd sizes.
+// Prints all tokens, read in chunks of odd sizes.
 void tokens(const std::string& prefix, std::int64_t vocab_size) {
   const IndexedSource source(prefix, vocab_size);
   std::int64_t piece = 1;
@@ -46,7 +47,7 @@ void copy_safetensors(const std::string& from, const std::string& to) {
   writer.finish();
 }
 
-// Writes the lines "step tag value" of standard input, a record each; before them a text and three
+// Writes a record for each line "step tag value" of standard input, after a text and three
 // hyperparameters.
 void events(const std::string& directory, std::optional<std::int64_t> resume_step) {
   TensorBoardWriter writer(directory, resume_step);

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds our files against the programs that define them, with freshly drawn contents.
+"""Compares our files with the programs that define them, with random contents.
 
     python tests/peers/data_peer.py [--seed N] [--helper build/release/tests/datasets/data_helper]
 
-- .bin/.idx: megatron-core reads what scripts/tokenize_corpus.py wrote, we read what megatron-core
-  wrote, in each integer type; the tokens equal those of the tokenizers package
+- .bin/.idx: megatron-core reads the files of scripts/tokenize_corpus.py, and we read the files of
+  megatron-core in each integer type; the tokens equal those of the tokenizers package
 - blending: our order of weighted sources equals megatron-core's
-- safetensors: the package reads ours and we read its
+- safetensors: the package reads our files and we read its files
 - TensorBoard: the tensorboard package reads our event files, also after a resume
 Ends with `N passed, 0 failed`.
 """
@@ -51,7 +51,7 @@ class Peers:
             print(f"FAILED: {message}", file=sys.stderr)
 
     def ours(self, *command, text=None):
-        """Standard output of the helper."""
+        """The helper's standard output."""
         result = subprocess.run([str(c) for c in (self.helper, *command)], input=text, check=False,
                                 capture_output=True, text=True, timeout=120)
         if result.returncode:
@@ -113,7 +113,7 @@ class Peers:
                           [encode(f.read_text(encoding="utf-8")) for f in (lines, blocks)],
                           "GPT-2, files")
 
-        # A tokenizer of more than 65,536 ids, saved as a tokenizer.json.
+        # The tokenizer has more than 65,536 ids and is saved as a tokenizer.json.
         words = sorted({w for t in texts for w in t.split()})
         vocabulary = {w: 70000 + i for i, w in enumerate(words)} | {"[UNK]": 0}
         wide = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
@@ -218,8 +218,8 @@ class Peers:
         lines = lambda: "".join(f"{s} {t} {v!r}\n" for (t, s), v in values.items())
         self.ours("events", directory, text=lines())
         self.check_events(directory, values, "events")
-        # A run that resumes at step 300 replaces what came from there on. Event files are ordered
-        # by the second in their names.
+        # A run that resumes at step 300 replaces the events from that step on. Event files are
+        # ordered by the second in their names.
         time.sleep(1.1)
         for tag, step in list(values):
             if step >= 300:

@@ -4,7 +4,7 @@
     python tests/peers/evaluation_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
 
 A GPT-2 and a Llama with drawn weights, each with a tokenizer trained on the spot:
-- `trident eval` of .jsonl and .parquet, whole and by a split, in drawn layouts, against the loss
+- `trident eval` of .jsonl and .parquet, all of it and a split, in drawn layouts, against the loss
   and bits a byte by transformers' model and the `tokenizers` package;
 - `trident generate` against transformers' 200 greedy tokens, and text after a prompt of text;
 - a byte model's tokenizer.json as transformers reads it;
@@ -25,7 +25,7 @@ import tempfile
 
 os.environ |= {
     "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
-    # The program reads .parquet by python3, which is this one.
+    # The program reads .parquet by `python3`, which must be this Python.
     "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
 
 import lm_eval
@@ -70,7 +70,7 @@ def make_tokenizer(rng, architecture):
 
 
 def make_model(rng, architecture, vocabulary):
-    """In fp32; weights large enough for predictions that differ from place to place."""
+    """Makes a model in fp32, with weights large enough for predictions to differ between positions."""
     torch.manual_seed(rng.randrange(2**31))
     if architecture == "gpt2":
         config = transformers.GPT2Config(
@@ -106,15 +106,15 @@ class Case:
         return done.stdout
 
     def ids(self, documents):
-        """With an end after each."""
+        """The ids of the documents, with an end token after each."""
         return [i for document in documents
                 for i in [*self.tokenizer.encode(document, add_special_tokens=False).ids, self.end]]
 
     def loss_sum(self, ids, sequence, stride):
-        """Each token but the first once, in windows as the program's."""
+        """Sums the loss of each token but the first once, in the program's windows."""
         total, done = 0.0, 1
         while done < len(ids):
-            # The first window counts all that it predicts, others `stride` more.
+            # The first window counts all its predictions, each later window only `stride` more.
             end = min(sequence + 1 if done == 1 else done + stride, len(ids))
             begin = max(0, end - sequence - 1)
             window = torch.tensor([ids[begin:end]])
@@ -129,7 +129,7 @@ class Case:
         documents = [text(self.rng, self.rng.randrange(1, 90)) for _ in range(40)]
         (self.folder / "data.jsonl").write_text(
             "".join(json.dumps({"id": i, "body": d}) + "\n" for i, d in enumerate(documents)))
-        # Strings in all forms that Arrow has for them.
+        # The column has strings in all forms of Arrow.
         strings = pyarrow.array(documents)
         for name, column in (("data", strings), ("large", strings.cast(pyarrow.large_string())),
                              ("view", strings.cast(pyarrow.string_view())),
@@ -152,7 +152,7 @@ class Case:
             expected = self.loss_sum(ids, sequence, window)
             assert row["tokens"] == len(ids) - 1, (row, len(ids))
             assert abs(row["loss"] * row["tokens"] / expected - 1) < TOLERANCE, (row, expected)
-            # The texts' own, but for the first token's.
+            # The bytes of the texts without those of the first token.
             size = sum(len(d.encode()) for d in documents) - \
                 len(self.tokenizer.decode(ids[:1], skip_special_tokens=True).encode())
             assert abs(row["bytes"] - size) <= 1, (row, size)
@@ -178,7 +178,7 @@ class Case:
                        "--temperature", 0, "--ignore-eos", "--format", "json")
         expected = self.greedy(ids, 200)
         assert json.loads(out)["tokens"] == expected, (out, expected)
-        # The same by text, of which the end is decoded as the package decodes it.
+        # The same by text. The package decodes the last bytes in its own way.
         out = self.run("generate", self.weights, "--tokens", 40, "--temperature", 0,
                        "--ignore-eos", "--format", "json", text=prompt + "\n")
         ids = self.tokenizer.encode(prompt).ids
@@ -246,7 +246,7 @@ class Case:
 
 
 def test_byte_model(program, folder):
-    """A model that the program has trained on bytes, in transformers."""
+    """Loads a model that the program has trained on bytes into transformers."""
     config = {"model": {"architecture": "gpt2", "num_layers": 1, "hidden_size": 16,
                         "num_attention_heads": 2},
               "batch": {"micro_batch_size": 2},

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the files that `trident export FILE.gguf` writes with others' readers of them.
+"""Reads the files of `trident export FILE.gguf` with other programs and compares the results.
 
     python tests/peers/gguf_peer.py [--llama-cpp] [--seed N] [--program build/release/trident]
 
 - With the `gguf` package, for a GPT-2 and two Llamas with drawn weights, in each way to store them:
-  keys, tensors to the bit (Q8_0 as the package itself rounds), refusals.
+  keys, bitwise identical tensors (Q8_0 as the package itself rounds), refusals.
 - With --llama-cpp (scripts/requirements-llama-cpp.txt, which takes minutes to build) by llama.cpp:
   200 greedy tokens and the perplexity of transformers' model from the same weights; texts in many
   scripts to the ids of `tokenizers`, and back; a model of bytes.
@@ -33,14 +33,14 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 ROOT = tokenizer_peer.ROOT
 TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
-# Of perplexities, relative: llama.cpp rounds GELU to F16 always, and what it multiplies by F16 and
-# Q8_0 as those are.
+# Relative tolerances of perplexities. llama.cpp always rounds GELU to F16, and rounds the factors
+# of F16 and Q8_0 products to these types.
 TOLERANCE = {"f32": 1e-3, "f16": 1e-3, "q8_0": 1e-2}
 
 
 def gpt2():
     tokenizer = tokenizer_peer.tokenize_corpus.gpt2_tokenizer()
-    tokenizer.add_special_tokens(["<|endoftext|>"])  # which llama.cpp takes for one in any case
+    tokenizer.add_special_tokens(["<|endoftext|>"])  # llama.cpp always treats it as special
     return tokenizer
 
 
@@ -56,7 +56,7 @@ def smollm(texts):
 
 
 def plain_byte_level(texts, pattern, ignore_merges):
-    """As Llama 3 and Qwen 2 have it, without added tokens that llama.cpp treats in its own way."""
+    """A tokenizer like those of Llama 3 and Qwen 2, without added tokens, which llama.cpp treats differently."""
     document = json.loads(tokenizer_peer.byte_level(texts, pattern).to_str())
     document["added_tokens"] = [one for one in document["added_tokens"] if one["special"]]
     document["model"]["ignore_merges"] = ignore_merges
@@ -72,7 +72,7 @@ class Model:
         torch.manual_seed(rng.randrange(2**31))
         entries = entries or (tokenizer.get_vocab_size() if tokenizer else rng.randrange(200, 400))
         hidden = rng.choice((48, 64, 96))
-        # Large enough weights for predictions that differ from place to place.
+        # The weights are large enough for predictions to differ between positions.
         common = {"vocab_size": entries, "initializer_range": 0.15, "tie_word_embeddings": tied,
                   "bos_token_id": None, "eos_token_id": 0}
         if architecture == "gpt2":
@@ -87,7 +87,7 @@ class Model:
                 "intermediate_size": rng.choice((96, 112)), "max_position_embeddings": 256,
                 "rope_theta": rng.choice((1e4, 5e5)), "rms_norm_eps": 1e-5} | sizes)
             self.model = transformers.LlamaForCausalLM(self.config).eval()
-        # Vectors that aren't ones and zeros.
+        # The vectors should not be only ones and zeros.
         with torch.no_grad():
             for parameter in self.model.parameters():
                 if parameter.dim() == 1:
@@ -95,13 +95,14 @@ class Model:
         self.model.to(rng.choice((torch.float32, torch.bfloat16, torch.float16)))
         self.weights = folder
         self.model.save_pretrained(folder)
-        # Anew, as a change of type rounds the angles of rotary positions, too.
+        # The model is loaded again, as a change of type would also round the angles of rotary
+        # positions.
         self.model = type(self.model).from_pretrained(folder, dtype=torch.float32).eval()
         if tokenizer:
             tokenizer.save(str(folder / "tokenizer.json"))
 
     def tensors(self):
-        """By the names and in the order of elements that llama.cpp has (its convert_hf_to_gguf.py)."""
+        """The tensors with llama.cpp's names and order of elements (its convert_hf_to_gguf.py)."""
         stems = {
             "transformer.wte": "token_embd", "transformer.wpe": "position_embd",
             "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv",
@@ -203,7 +204,7 @@ def test_refusals(program, model, folder):
     assert "--outtype" in refused("--outtype", "f16", name="directory")
     assert "no directory" in refused(name="missing/x.gguf")
     export(program, model, folder / "there.gguf", "f16", "--overwrite")
-    # A value that F16 hasn't.
+    # A value that F16 can't represent.
     with torch.no_grad():
         next(iter(model.model.parameters()))[3, 1] = 1e30
     model.model.save_pretrained(model.weights)
@@ -254,8 +255,8 @@ def test_tokenizer_there(program, rng, folder, tokenizer, texts):
     model = Model(rng, folder, "llama", False, tokenizer, tokenizer.get_vocab_size() + 3,
                   num_hidden_layers=1, hidden_size=8)
     told = export(program, model, folder / "x.gguf", "f16")
-    # The model's config ends texts at token 0, whatever the tokenizer's own end is.
-    ends = [line for line in told.splitlines() if "by its name" in line]
+    # The model's config ends texts at token 0, whatever the tokenizer's own end token is.
+    ends = [line for line in told.splitlines() if "because of its name" in line]
     own_ends = {"</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>"}
     named = own_ends & {token for token, id in tokenizer.get_vocab().items() if id != 0}
     assert all(any(f'"{token}"' in line for line in ends) for token in named), (named, told)
@@ -297,10 +298,10 @@ def test_bytes_there(program, folder):
 
 
 def test_unknown_tokenizers(program, rng, folder, texts):
-    """What llama.cpp would do in another way is told."""
+    """The program reports tokenizers that llama.cpp would treat differently."""
     folder.mkdir()
     for name, what in (("unigram", "Unigram"), ("word_piece", "WordPiece"),
-                       ("metaspace", "bytes"), ("digits", "NFKC"), ("qwen2", "cut text")):
+                       ("metaspace", "bytes"), ("digits", "NFKC"), ("qwen2", "pre-tokenizer")):
         tokenizer = tokenizer_peer.tokenizers_by_name(texts)[name]()
         (folder / name).mkdir()
         model = Model(rng, folder / name, "gpt2", True, tokenizer)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the program live with PyTorch in fp64, on a GPT-2 and a Llama of freshly drawn sizes.
+"""Compares the program with PyTorch in fp64, on a GPT-2 and a Llama of random sizes.
 
     python tests/peers/live_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
 
@@ -45,9 +45,11 @@ def draw_case(rng, architecture):
         tied=not llama or rng.random() < 0.5, seed=rng.randrange(2**31),
         norm_epsilon=rng.choice([1e-5, 1e-6]), global_batch=global_batch,
         micro_batch=rng.choice([1, 2]), iterations=iterations, warmup=3,
-        # Llama's stacked projections are one matrix here, three in transformers: factored apart.
+        # Llama's stacked projections are one matrix here and three in transformers, so Adafactor
+        # would factor them differently.
         optimizer=rng.choice(["AdamW", "Adam"] if llama else ["AdamW", "Adam", "Adafactor"]),
-        # The data's most frequent tokens: their rows get no gradient where they are looked up.
+        # Padding is one of the data's most frequent tokens. Its row gets no gradient from the
+        # look-up.
         padding=rng.choice([0, 1, 2]) if llama and rng.random() < 0.8 else None)
 
 
@@ -128,7 +130,7 @@ def plain_names(tensors):
 
 def relative_error(got, want, case, name):
     if case.architecture == "gpt2" and name.endswith("attn.c_attn.bias"):
-        # The key bias cancels in the softmax: its true gradient is zero.
+        # The key bias cancels in the softmax, so its true gradient is zero.
         keep = torch.ones(3 * case.hidden, dtype=torch.bool)
         keep[case.hidden : 2 * case.hidden] = False
         got, want = got[keep], want[keep]
@@ -158,7 +160,7 @@ def check_training(checks, case, golden, gradients, metrics, run, what):
 
 
 def check_weights(checks, program, config, case, tokens, trained, saved, run, what):
-    """The directory under checkpoint.save: transformers loads it, the program does, losses agree."""
+    """transformers and the program load the directory under checkpoint.save, and their losses agree."""
     loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
         saved, dtype=torch.float32, output_loading_info=True)
     for kind, names in info.items():
@@ -176,7 +178,7 @@ def check_weights(checks, program, config, case, tokens, trained, saved, run, wh
 
 
 def check_generate(checks, program, case, tokens, model, saved, what):
-    """Greedy continuation: each token is the most probable one by transformers, to the end of text."""
+    """Each token of a greedy continuation is the most probable one by transformers, to the end of text."""
     prompt = [int(t) for t in tokens[:4]]
     count = min(4, case.positions - len(prompt))
     output = run_program([program, "generate", saved, "--ids", ",".join(map(str, prompt)),

@@ -4,10 +4,10 @@
     python tests/peers/schedule_peer.py [--program build/release/trident]
     python tests/peers/schedule_peer.py --write-fixture tests/scheduler/pytorch_orders.txt
 
-For every kind that both know, over (stages, micro-batches, chunks): equal action by action, idle
-steps left out, but for one slip of PyTorch's (its 1F1B lists the last rank's forwards one too
-high). The CSV of several chunks is then loaded by PyTorch, given its transfers there and, where it
-has no fused pairs, run in its simulator. Ends with `N passed, 0 failed`. The second form writes
+For every schedule that both have, over (stages, micro-batches, chunks), all actions are equal, idle
+steps left out, except for one error of PyTorch's (its 1F1B lists the last rank's forwards one too
+high). The CSV of several chunks is then loaded by PyTorch, which adds its transfers and, if it
+has no fused pairs, runs it in its simulator. Ends with `N passed, 0 failed`. The second form writes
 PyTorch's orders of the smaller sizes for the C++ tests, which have no PyTorch.
 """
 
@@ -28,7 +28,7 @@ MULTI = {"interleaved_1f1b": peer.ScheduleInterleaved1F1B, "looped_bfs": peer.Sc
 
 
 class Stage:
-    """What PyTorch's schedules ask of a stage while they make their order."""
+    """The attributes of a stage that PyTorch's schedules read while they make their order."""
 
     def __init__(self, index, stages, ranks):
         self.stage_index, self.num_stages, self.group_size = index, stages, ranks
@@ -38,12 +38,13 @@ class Stage:
 
 
 def theirs(kind, p, m, v):
-    """{rank: cells} of PyTorch, idle steps left out."""
+    """{rank: cells} of PyTorch, without idle steps."""
     if kind in SINGLE:
         order = SINGLE[kind](Stage(0, p, p), m).pipeline_order
     else:
         order = MULTI[kind]([Stage(chunk * p, p * v, p) for chunk in range(v)], m).pipeline_order
-    # What the single-chunk kinds list beside computes (the reduction at the end) is not compared.
+    # Actions that the single-chunk schedules list besides computes (the reduction at the end) are
+    # not compared.
     cells = [[str(a) for a in order[rank] if a is not None and "REDUCE" not in str(a)]
              for rank in range(p)]
     if kind == "1f1b":
@@ -99,7 +100,7 @@ def run_in_peer(text, p, m, v, kind):
 
 
 def write_fixture(path):
-    """For each kind and size a line "kind p m v", then a line of cells for each rank."""
+    """Writes for each kind and size a line "kind p m v", then a line of cells for each rank."""
     lines = [f"# torch.distributed.pipelining of PyTorch {torch.__version__}"]
     for kind in {**SINGLE, **MULTI}:
         for p, m, v in sizes(kind):
@@ -128,7 +129,7 @@ def main():
             if not problem and kind in MULTI:
                 try:
                     run_in_peer(text, p, m, v, kind)
-                except Exception as error:  # whatever PyTorch has against it
+                except Exception as error:  # PyTorch refuses it
                     problem = f"PyTorch can't take the CSV: {error!r}"[:300]
             compared += 1
             if problem:

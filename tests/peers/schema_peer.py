@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""`trident schema` read by Python's jsonschema: a document of its draft, that takes every config that the program takes.
+"""Checks `trident schema` with Python's jsonschema: it is a document of its draft, and it accepts every
+config that the program accepts.
 
     $(scripts/peers_python) tests/peers/schema_peer.py [--seed N] [--program build/release/trident]
 
-Configs are those of configs/, those of `trident init`, and these with one key changed at random. What
-the schema refuses the program has to refuse; the program refuses more, what several keys decide together.
+Configs are those of configs/, those of `trident init`, and these with one key changed at random. The
+program has to refuse every config that the schema refuses. It refuses more, as some constraints
+compare several keys.
 Ends with `N passed`.
 """
 
@@ -40,7 +42,7 @@ def keys(document, above=()):
 
 
 def changed(document, draw):
-    """One key with another value, or one that there isn't."""
+    """The config with one key of another value, or with an unknown key."""
     document = copy.deepcopy(document)
     path = draw.choice(list(keys(document)))
     place = document
@@ -92,7 +94,7 @@ def main():
         documents = []
         while len(documents) < CHANGES:
             document = changed(draw.choice(sound), draw)
-            if document.get("parallel") != "auto":  # measures this machine
+            if document.get("parallel") != "auto":  # "auto" would measure this machine
                 documents.append(document)
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             found = list(pool.map(check, range(CHANGES), documents))

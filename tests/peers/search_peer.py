@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Holds the schedules that `trident schedule --kind auto` finds against the optimum that an exact
+"""Compares the schedules that `trident schedule --kind auto` finds with the optimum that an exact
 solver proves (OR-tools' CP-SAT).
 
     python tests/peers/search_peer.py [--program build/release/trident] [--cases N] [--seed S]
 
 Random pipelines of at most 4 ranks and 8 micro-batches, one chunk a rank: equal and unequal stages,
 transfers, limits for all ranks or for each, weight gradients that need all or a part of what
-forwards keep; by makespan and by span. Where the solver proves an optimum within its time, what is
-found is at most 1% longer, and the printed lower bound is not above it. Ends with `N passed, 0
+forwards keep; by makespan and by span. If the solver proves an optimum within its time, the schedule
+found is at most 1% longer, and the printed lower bound is not above the optimum. Ends with `N passed, 0
 failed`.
 """
 
@@ -37,7 +37,7 @@ def random_case(rng):
 
 
 def optimum(case, objective, seconds):
-    """The shortest, or None where the solver proves none in that time."""
+    """The shortest length, or None if the solver proves none within its time."""
     p, m = case["p"], case["m"]
     length = {"F": case["F"], "I": case["B"], "W": case["W"]}
     horizon = m * sum(sum(times) for times in length.values()) + 4 * p * case["C"]
@@ -59,7 +59,7 @@ def optimum(case, objective, seconds):
             if stage > 0:
                 model.Add(begin["F", stage, i] >= end["F", stage - 1, i] + case["C"])
                 model.Add(begin["I", stage - 1, i] >= end["I", stage, i] + case["C"])
-            # Micro-batches are alike, so their order loses nothing.
+            # Micro-batches are alike, so a fixed order loses no solutions.
             for kind in "FIW" if i else "":
                 model.Add(begin[kind, stage, i] >= end[kind, stage, i - 1])
         if case["room"] is not None:
@@ -82,7 +82,7 @@ def optimum(case, objective, seconds):
 
 
 def found(program, case, objective):
-    """Length and lower bound of ours."""
+    """The length of our schedule and our lower bound."""
     times = ",".join(f"{kind}={':'.join(map(str, case[kind]))}" for kind in "FBW")
     command = [program, "schedule", "--kind", "auto", "--chunks", "1", "--stages", str(case["p"]),
                "--microbatches", str(case["m"]), "--times", f"{times},C={case['C']}",
@@ -122,7 +122,7 @@ def main():
                 failed += 1
                 print(f"{case} {objective}: found {ours}, optimum {best}, bound {bound}")
     print(f"{unproved} not proved in {options.seconds:g} s; {worse} above the optimum, by 1% at most")
-    # A solver that proves nothing would compare nothing.
+    # A test without any proven optimum has compared nothing, so it fails.
     failed += passed < options.cases
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0

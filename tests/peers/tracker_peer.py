@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Reads with Weights & Biases' and MLflow's own formats what scripts/track.py gave them of runs.
+"""Reads the runs that scripts/track.py gave to Weights & Biases and MLflow, in their own formats.
 
     $(scripts/peers_python --trackers) tests/peers/tracker_peer.py [--program build/release/trident]
 
-Runs are followed while they go on, killed and started again, and given afterwards: every iteration
-comes once, with the values of metrics.jsonl. Ends with `N passed, 0 failed`.
+The script follows runs during training, follows runs that are killed and restarted, and reads runs
+afterwards. Every iteration comes once, with the values of metrics.jsonl. Ends with `N passed, 0 failed`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BLOCK = 32768
 
 
 def records(path):
-    """Of an offline run: a header, then LevelDB's log format, of which each record is a message."""
+    """The records of an offline run: a header, then LevelDB's log format, where each record is a message."""
     data = path.read_bytes()
     assert data[:4] == b":W&B", data[:8]
     at, whole = 7, b""
@@ -39,7 +39,7 @@ def records(path):
             break
         whole += data[at + 7:at + 7 + size]
         at += 7 + size
-        if kind in (1, 4):  # whole, or its last part
+        if kind in (1, 4):  # complete, or its last part
             yield wandb_internal_pb2.Record.FromString(whole)
             whole = b""
 
@@ -143,7 +143,7 @@ class Peers:
         self.check_mlflow(uri, run, "mlflow afterwards")
 
     def following(self):
-        """A run that is killed, and started again by the same command."""
+        """Follows a run that is killed and restarted by the same command."""
         path, run = self.config("following", 4000)
         uri = f"sqlite:///{self.folder}/following.db"
         trackers = [self.track(run, "--to", "wandb", "--follow", "--patience", "15"),
@@ -160,8 +160,8 @@ class Peers:
         for tracker, name in zip(trackers, ("wandb", "mlflow")):
             out = self.ended(tracker, f"{name} following")
             self.expect(f"gave 4000 iterations to {name}" in out, out)
-        # Iterations that came twice keep what came first, so the losses are compared, which are the
-        # same: a run that goes on is the run that never stopped.
+        # If iterations come twice, the tracker keeps the first values. Losses are the same both
+        # times, as a resumed run equals a run that never stopped, so the losses are compared.
         client = mlflow.MlflowClient(tracking_uri=uri)
         found = client.search_runs([client.get_experiment_by_name("trident").experiment_id])
         metrics = client.get_metric_history(found[0].info.run_id, "loss")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ZeRO's stages 1, 2 and 3 in the program and in DeepSpeed (CPU, gloo), in fp32.
+"""Compares ZeRO's stages 1, 2 and 3 in the program and in DeepSpeed (CPU, gloo), in fp32.
 
     python tests/peers/zero_peer.py [--seed N] [--program build/release/trident]
 
@@ -37,7 +37,7 @@ def draw_case(rng):
 
 
 def write_given(case, folder, tokens):
-    """What bench/deepspeed_step.py trains from."""
+    """Writes the inputs of bench/deepspeed_step.py."""
     given = folder / "given"
     given.mkdir()
     (given / "weights.safetensors").symlink_to(folder / "model/model.safetensors")

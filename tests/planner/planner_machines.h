@@ -1,4 +1,4 @@
-// Machines and published runs that the lab's tests share.
+// Machines and published runs that the planner's tests share.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,12 +20,12 @@ inline Machine dgx_a100() {
   return machine_named("dgx_a100");
 }
 
-// A GPT as Megatron-LM ran it, of sequences of 2,048 and a vocabulary of 51,200.
+// A GPT as Megatron-LM ran it, with sequences of 2,048 tokens and a vocabulary of 51,200.
 struct PublishedRun {
   int layers, hidden, heads, tensor, pipeline, chunks, devices, batch, micro_batch;
   const char* recomputation = "full";
   bool sequence_parallel = false;
-  const char* gradients = "fp16";  // summed in
+  const char* gradients = "fp16";  // the dtype of the gradients' sums
 };
 
 inline Config config_of(const PublishedRun& run) {
@@ -52,8 +52,8 @@ inline Config config_of(const PublishedRun& run) {
   return parse_config(text, {}, {.constraints = built_in_constraints()}).config;
 }
 
-// Sequence-parallel runs in bf16 on H100s, whose sums and gradients are reduced beside compute,
-// with sharded optimizer state and no recomputation.
+// Sequence-parallel runs in bf16 on H100s. Tensor-parallel sums and gradient reductions overlap
+// with compute; the optimizer state is sharded; nothing is recomputed.
 inline Config h100_config(const std::string& model, const std::string& parallel,
                           const std::string& schedule, int batch, int micro_batch, int sequence) {
   const std::string text = fmt::format(
@@ -74,7 +74,7 @@ inline Config h100_config(const std::string& model, const std::string& parallel,
   return parse_config(text, {}, {.constraints = built_in_constraints()}).config;
 }
 
-// Of those papers.
+// Models of the papers.
 inline constexpr PublishedRun gpt_22b{48, 6144, 64, 8, 1, 1, 8, 4, 4};
 inline constexpr PublishedRun gpt_39b{48, 8192, 64, 8, 2, 1, 512, 1536, 4};
 inline constexpr PublishedRun gpt_1t{128, 25600, 160, 8, 64, 1, 3072, 3072, 1};
@@ -84,7 +84,7 @@ inline SimulatedStep simulated(const Config& config, const Machine& machine, con
   return simulate_step(config, *architecture_of(config), machine, habits);
 }
 inline SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a100()) {
-  // Where there is no pipeline PyTorch's module summed gradients beside backward.
+  // Without a pipeline, PyTorch's module reduced gradients concurrently with backward.
   const Config config = config_of(run);
   Habits habits = Habits::of(config);
   habits.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");

@@ -27,7 +27,7 @@ TEST(BestRates, OfAJobAreThoseOfAllItsMachines) {
   JobRate rate{{{"a", 2}, {"b", 1}}, {{"a", 100}, {"b", 50}, {"c", 1e6}}};
   EXPECT_EQ(rate.total(), 250);
   EXPECT_FALSE(rate.reached(250));
-  // What a step reached, its machines can do.
+  // A rate that a step reached is one that its machines can do.
   EXPECT_TRUE(rate.reached(500));
   EXPECT_DOUBLE_EQ(rate.total(), 500);
   EXPECT_EQ(rate.best.at("c"), 1e6);
@@ -40,11 +40,11 @@ TEST(BestRates, AMachineIsBusyWhereItsMedianIsMoreThan15PercentBelow) {
   EXPECT_EQ(busy_text("x", {.best = 100, .median = 100}, 0), "");
   EXPECT_THAT(busy_text("x", {.best = 100, .median = 84}, 100e9), HasSubstr("busy machine"));
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 100e9),
-              HasSubstr("at 50% of the best rate known of it (100 GFLOP/s; x)"));
+              HasSubstr("at 50% of its best known rate (100 GFLOP/s; x)"));
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 1e20, "rates.json"),
               AllOf(HasSubstr("(1e+11 GFLOP/s; x; kept in rates.json)"),
                     HasSubstr("busy machine, or a wrong rate kept: "),
-                    HasSubstr("so times or MFU of this run say little")));
+                    HasSubstr("so times or MFU of this run are unreliable")));
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 100e9, "rates.json"),
               HasSubstr("busy machine: "));
 }
@@ -68,7 +68,7 @@ TEST(BestRates, ADamagedOrForbiddenFileIsNoError) {
   }
   spit(dir / "file", "");
   keep_best_rates(dir / "file/rates.json", {{"a", 1}});  // its folder can't be made
-  keep_best_rates(dir.path(), {{"a", 1}});               // it is a folder
+  keep_best_rates(dir.path(), {{"a", 1}});               // this path is a folder
   EXPECT_TRUE(read_best_rates(dir.path()).empty());
   keep_best_rates("/proc/trident/rates.json", {{"a", 1}});
   keep_best_rates("", {{"a", 1}});

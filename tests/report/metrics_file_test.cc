@@ -64,7 +64,7 @@ TEST(MetricsFile, AResumeCutsBackToItsIterationAndATornLastLine) {
   }
   spit(dir / "metrics.jsonl", slurp(dir / "metrics.jsonl") + "{\"iteration\":6,\"lo");
   EXPECT_THAT(message_of<RequestError>([&] { read_metrics(dir / "metrics.jsonl"); }),
-              HasSubstr("metrics.jsonl:6: the last line has no end"));
+              HasSubstr("metrics.jsonl:6: the last line is incomplete"));
   MetricsFile::resume(dir.path(), 9).append({{"iteration", 10}});
   EXPECT_EQ(read_metrics(dir / "metrics.jsonl").size(), 6u);
   MetricsFile::resume(dir.path(), 3).append({{"iteration", 4}, {"again", true}});

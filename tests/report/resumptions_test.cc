@@ -5,7 +5,7 @@
 namespace trident {
 namespace {
 
-// Iterations 1 to `last`, one a second from second 1,000 on, and starts after so many.
+// Iterations 1 to `last`, one a second from second 1,000 on, with these starts.
 ReportedRun run_of(std::int64_t last, std::vector<RunStart> starts) {
   ReportedRun run;
   run.about.starts = std::move(starts);
@@ -23,7 +23,8 @@ RunStart start(double time, std::int64_t after, const std::string& layout) {
 }
 
 TEST(Resumptions, AreStartsWhoseIterationsAreThere) {
-  // After 30 is trained anew by the next, after 20 at the second try.
+  // Later starts replace the iterations of the start after 30. They resume after 20, and the second
+  // of them succeeds.
   const ReportedRun run =
       run_of(60, {start(990, 0, "data 1"), start(1030, 30, "data 1"), start(1040, 20, "data 2"),
                   start(1050, 20, "data 3"), start(1090, 40, "data 3")});
@@ -48,7 +49,7 @@ TEST(Resumptions, NoneOfARunThatBeganAnew) {
 TEST(Resumptions, TimeBeginsWithTheFirstStartOrIteration) {
   EXPECT_EQ(begin_of(run_of(5, {start(990, 0, "")})), 990);
   EXPECT_EQ(begin_of(run_of(5, {})), 1000);
-  EXPECT_EQ(begin_of(run_of(5, {start(0, 0, "")})), 1000);     // not known
+  EXPECT_EQ(begin_of(run_of(5, {start(0, 0, "")})), 1000);     // the start's time is unknown
   EXPECT_EQ(begin_of(run_of(5, {start(5000, 0, "")})), 1000);  // a clock that was set back
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of 100 tokens and 1 TFLOP.
+// An iteration of 100 tokens and 1 TFLOP.
 IterationMetrics iteration(std::int64_t number, double seconds) {
   IterationMetrics m;
   m.iteration = number;
@@ -26,7 +26,7 @@ IterationMetrics iteration(std::int64_t number, double seconds) {
   return m;
 }
 
-// Nine quick ones and one for which something else had the machine.
+// Nine quick iterations and one during which another program used the machine.
 std::vector<IterationMetrics> uneven() {
   std::vector<IterationMetrics> history{iteration(1, 5)};
   for (int k = 2; k <= 10; ++k) history.push_back(iteration(k, 0.1));
@@ -62,14 +62,14 @@ TEST(RunRates, AreOneForARunWhereverTheyWereFound) {
   std::vector<IterationMetrics> history = uneven();
   RunAbout about;
   about.starts.push_back({.after = 0, .machines = {{"a", 1}}});
-  about.starts.push_back({.after = 5, .machines = {{"a", 2}}});  // goes on, on two
+  about.starts.push_back({.after = 5, .machines = {{"a", 2}}});  // resumes on two machines
   about.best_rates = {{"a", 2e13}};
   const RunRates rates(about, history);
   EXPECT_EQ(rates.of(5), 2e13);
   EXPECT_EQ(rates.of(6), 4e13);
   EXPECT_NEAR(rates.mfu(history[1]), 0.5, 1e-12);
   EXPECT_NEAR(rates.mfu(history[6]), 0.25, 1e-12);
-  // run.json keeps them.
+  // run.json keeps the rates.
   const RunAbout again = about_of(about_text(about));
   EXPECT_EQ(again.best_rates, about.best_rates);
   EXPECT_EQ(again.starts[1].machines, about.starts[1].machines);
@@ -79,17 +79,17 @@ TEST(RunRates, NoShareIsAboveOne) {
   std::vector<IterationMetrics> history = uneven();
   RunAbout about;
   about.starts.push_back({.after = 0, .machines = {{"a", 1}}});
-  about.best_rates = {{"a", 4e12}};  // steps reached 10
+  about.best_rates = {{"a", 4e12}};  // steps reached 10 TFLOP/s
   const RunRates rates(about, history);
   EXPECT_NEAR(rates.mfu(history[1]), 1, 1e-12);
   EXPECT_NEAR(rates.mfu(history.back()), 0.1 / 9.1, 1e-9);
-  // A folder of before has lines alone: the highest rate of theirs counts.
+  // A folder of an older version has only lines: the highest rate in these lines counts.
   history[1].mfu = 2.5;
   history[2].mfu = 0.8;
   const RunRates old({}, history);
   EXPECT_NEAR(old.mfu(history[1]), 0.8, 1e-9);
   EXPECT_NEAR(old.mfu(history[2]), 0.8, 1e-9);
-  EXPECT_EQ(RunRates({}, uneven()).mfu(history[1]), 0);  // nothing is known
+  EXPECT_EQ(RunRates({}, uneven()).mfu(history[1]), 0);  // no rate is known
 }
 
 TEST(ReadRun, TakesRatesThatWereFoundSince) {

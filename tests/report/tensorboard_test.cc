@@ -21,7 +21,7 @@ TEST(TensorBoard, Crc32cMatchesThePublishedValues) {
   EXPECT_EQ(crc32c(as_bytes_of(std::string(32, '\xff'))), 0x62a8ab43u);  // RFC 3720, B.4
 }
 
-// The records of a file, each with both of its checksums verified.
+// The records of a file; both checksums of each are verified.
 std::vector<std::string> records(const std::string& contents) {
   const auto masked = [](std::span<const std::byte> bytes) {
     const std::uint32_t crc = crc32c(bytes);
@@ -47,7 +47,7 @@ TEST(TensorBoard, RecordsHoldVersionThenScalarsByteByByte) {
   EXPECT_THAT(writer.path(), HasSubstr("events.out.tfevents."));
   const auto all = records(slurp(writer.path()));
   ASSERT_EQ(all.size(), 2u);
-  // Behind nine bytes of wall time: step 0, then field 3.
+  // After nine bytes of wall time come step 0 and field 3.
   EXPECT_EQ(all[0].substr(9), std::string("\x10\0\x1a\x0d", 4) + "brain.Event:2");
   // Step 300 is the varint AC 02; field 5 holds two values: tag and little-endian fp32.
   EXPECT_EQ(all[1].substr(9), std::string("\x10\xac\x02\x2a\x18", 5) +

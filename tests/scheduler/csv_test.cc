@@ -38,7 +38,7 @@ TEST(Csv, EveryScheduleComesBackAsItWas) {
 }
 
 TEST(Csv, ReadsWhatPyTorchWrites) {
-  // Idle steps, quotes, carriage returns, rows that end early.
+  // The file has idle steps, quotes, carriage returns, and rows of different lengths.
   const Schedule s = from_csv("0F0,0F1,,0B0,,0B1\r\n,\"1F0\",1B0, 1F1 ,1B1\r\n\r\n", "own");
   EXPECT_EQ(s.stages, 2);
   EXPECT_EQ(s.microbatches, 2);

@@ -91,7 +91,7 @@ TEST(Lower, OrderedChannelsAreEnoughForEveryKind) {
   }
 }
 
-// Rank 1 takes the micro-batches backwards, so what comes first waits in its buffers.
+// Rank 1 runs the micro-batches in reverse order, so the first ones wait in its buffers.
 TEST(Lower, RanksMayOrderMicroBatchesDifferently) {
   Schedule schedule = gpipe(2, 5);
   for (const auto& [begin, end] : {std::pair{0, 5}, {5, 10}}) {
@@ -107,7 +107,7 @@ TEST(Lower, RanksMayOrderMicroBatchesDifferently) {
   run_over_ordered_channels(schedule, random);
 }
 
-// What ranks send each other, by direction, receiving stage and micro-batch.
+// The messages between ranks, by direction, receiving stage and micro-batch.
 class Mailboxes {
  public:
   using Key = std::tuple<bool, int, int>;
@@ -136,8 +136,8 @@ class Mailboxes {
   std::map<Key, int64_t> values_;
 };
 
-// A pipeline of integers: stage s makes 3x + s + i of its activation x, and 5g + s + i of gradient
-// g.
+// A pipeline of integers: stage s maps its activation x to 3x + s + i, and gradient g to 5g + s +
+// i.
 class FakeRunner : public StageRunner {
  public:
   FakeRunner(const Schedule& schedule, int rank, Mailboxes& mail)
@@ -217,7 +217,7 @@ int64_t expected_gradient(int stages, int i) {
   return value;
 }
 
-// Runs the schedule with a thread a rank and checks trace and result.
+// Runs the schedule with one thread for each rank, and checks trace and result.
 void run_and_check(const Schedule& schedule) {
   const auto lists = lower(schedule);
   Mailboxes mail;
@@ -282,7 +282,8 @@ TEST(Execute, RanksRunTheListsOfEveryKindAndComputeThePipeline) {
 }
 
 TEST(Execute, SplitBackwardsAndStagesThatMeetOnOneRankRunToo) {
-  // A V of 2 ranks with weight gradients left for the end: stages 1 and 2 are both on rank 1.
+  // A V schedule of 2 ranks that leaves weight gradients to the end. Stages 1 and 2 are both on
+  // rank 1.
   Schedule v{"own", 2, 2, 2, {{0, 3}, {1, 2}}, std::vector<std::vector<Action>>(2)};
   for (int rank = 0; rank < 2; ++rank) {
     const int first = v.placement[rank][0], second = v.placement[rank][1];

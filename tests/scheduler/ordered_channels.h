@@ -23,9 +23,9 @@ inline bool is_send(Step step) {
   return step == Step::send_forward || step == Step::send_backward;
 }
 
-// A transport with nothing but an ordered channel for each (sender, receiver, direction), whose
-// messages move only once the receive is posted and only when it pleases: the list must still end,
-// and each receive must get what it is for.
+// The transport has only an ordered channel for each (sender, receiver, direction). A message moves
+// some random time after its receive is posted. The list must still end, and each receive must get
+// its own message.
 inline void run_over_ordered_channels(const Schedule& schedule, std::mt19937& random) {
   struct Channel {
     std::vector<int> sent, posted;  // tags in order

@@ -1,4 +1,4 @@
-// What holds of every schedule, over random kinds, sizes and times.
+// Properties of every schedule, over random kinds, sizes and times.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace trident {
 namespace {
 
-// Sanitizers make these loops ten times as long, and find nothing more in the later rounds.
+// Sanitizers make these loops ten times as long, and find no more in the later rounds.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int part = 20;
 #else
@@ -31,7 +31,7 @@ struct Case {
   Schedule schedule;
 };
 
-// A request that its kind accepts, up to 8 ranks and 4 chunks.
+// A random request that its schedule accepts, with up to 8 ranks and 4 chunks.
 Case random_case(std::mt19937& random) {
   const auto kinds = names_of(schedule_registry());
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
@@ -68,8 +68,8 @@ bool is_weight(const Action& a) {
   return a.kind == Kind::backward || a.kind == Kind::backward_weight;
 }
 
-// Longest path through what must come before what, by relaxation until nothing moves: it knows no
-// clock and no event.
+// The longest path through the dependencies, by relaxation until no time changes. It uses no clock
+// and no events.
 double critical_path(const Schedule& s, const StageTimes& t, double transfer) {
   std::map<std::tuple<bool, int, int>, double> made;  // end of each F, and of each B or I
   std::vector<double> ends(s.ranks.size());
@@ -110,7 +110,7 @@ double critical_path(const Schedule& s, const StageTimes& t, double transfer) {
   return *std::max_element(ends.begin(), ends.end());
 }
 
-// The rule of each kind for the memory of rank r, in micro-batches' worth; none known: m.
+// The published memory rule of each schedule for rank r, in micro-batches; m if none is known.
 double memory_rule(const Case& c, int rank) {
   const auto& r = c.request;
   const double p = r.stages, m = r.microbatches;
@@ -144,7 +144,7 @@ TEST(Properties, OfTenThousandRandomSchedules) {
     const StageTimes times = stage_times(s, c.request.times);
     const Simulation simulation = simulate(s, times, c.request.transfer);
     EXPECT_NEAR(simulation.bubble.makespan, critical_path(s, times, c.request.transfer), 1e-9);
-    // What a rank doesn't work it idles, for one reason or another.
+    // Every moment in which a rank doesn't work counts as idle, for exactly one reason.
     const std::vector<IdleTime> idle = idle_by_reason(s, simulation);
     for (int rank = 0; rank < s.stages; ++rank) {
       double work = 0.0;
@@ -164,7 +164,7 @@ TEST(Properties, OfTenThousandRandomSchedules) {
     EXPECT_GT(seen[kind], 10 / part) << kind;
 }
 
-// What validate() should find, told by brute force.
+// The expected result of validate(), by brute force.
 bool is_sound(const Schedule& s) {
   std::map<std::tuple<int, int, Kind>, int> count;
   for (int rank = 0; rank < s.stages; ++rank) {
@@ -264,7 +264,8 @@ TEST(Properties, MutatedSchedulesAreCaught) {
   EXPECT_GT(moved_and_sound, 100 / part);
 }
 
-// At least as good as every other synchronous kind that fits the memory, and within it.
+// The schedule found fits the memory, and is at least as good as every other synchronous one that
+// does.
 TEST(Properties, AutoIsAsGoodAsTheBestUnderTheLimit) {
   std::mt19937 random(8);
   int better = 0;
@@ -311,10 +312,10 @@ TEST(Properties, AutoIsAsGoodAsTheBestUnderTheLimit) {
     }
     better += found && best;
   }
-  EXPECT_GT(better, 30 / part);  // the search is worth its lines
+  EXPECT_GT(better, 30 / part);  // the search must find better ones
 }
 
-// Of every synchronous schedule, in the memory that it takes itself.
+// Checks every synchronous schedule, with the memory that it takes itself as the limit.
 TEST(Properties, NoScheduleIsShorterThanTheLowerBounds) {
   std::mt19937 random(9);
   int met = 0, split = 0;
@@ -335,7 +336,7 @@ TEST(Properties, NoScheduleIsShorterThanTheLowerBounds) {
     met += bounds.makespan > bubble.makespan * (1 - 1e-9);
     ++split;
   }
-  EXPECT_GT(met, split / 20);  // they are not far below either
+  EXPECT_GT(met, split / 20);  // the bounds are not far below either
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ TEST(Schedules, InterleavedGroupsFollowTheRule) {
   EXPECT_EQ(size(4, 10, 0), 5);  // 10 / floor(10/4)
   EXPECT_EQ(size(4, 3, 0), 3);   // fewer micro-batches than stages: one group
   EXPECT_EQ(size(4, 14, 5), 5);  // 14 mod 5 = 4 >= p
-  // A last group that is smaller keeps the rule, with its own size.
+  // A smaller last group follows the same rule with its own size.
   const Schedule s = interleaved_one_f_one_b(2, 5, 2, 3);
   EXPECT_EQ(row(s, 1),
             "1F0 1F1 1F2 3F0 3B0 3F1 3B1 3F2 3B2 1F3 1B0 1F4 1B1 3F3 1B2 3F4 3B3 3B4 1B3 1B4");
@@ -114,7 +114,8 @@ TEST(Schedules, ZeroBubbleH1AndH2AreTheFiguresOfQi2023) {
   EXPECT_EQ(row(zb_h2(2, 4), 1), "1F0 1I0 1F1 1I1 1F2 1I2 1W0 1F3 1I3 1W1 1W2 1W3");
 }
 
-// zero-bubble's own simulator, in microseconds: rate by makespan, that of H2 by span.
+// These are the results of zero-bubble's own simulator, in microseconds: the rate by makespan, for
+// H2 by span.
 TEST(Schedules, ZeroBubblesAreThePublishedOnes) {
   struct Row {
     int p, m;
@@ -183,7 +184,7 @@ TEST(Schedules, EveryKindIsValidAtEverySizeItAccepts) {
   }
 }
 
-// The bit-equality of every layout rests on this: gradients are added in micro-batch order.
+// The bitwise equality of all layouts relies on this: gradients are added in micro-batch order.
 TEST(Schedules, WeightGradientsOfAStageComeInAscendingMicroBatchOrder) {
   for (const ScheduleRequest& request : small_requests()) {
     if (request.kind == "looped_bfs") continue;

@@ -1,4 +1,4 @@
-// What auto finds, against published rates and against what no schedule can do.
+// Compares the schedules that auto finds with published rates and with lower bounds.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ const std::vector<Row> published = {{8, 24, 18522, 18086, 9337, 601, .1585, .043
                                     {32, 256, 10402, 10248, 7698, 460, .0594, .0018, 48, 6144}};
 
 ScheduleRequest request_of(const Row& row, double limit) {
-  // The paper's memory: 34h + 5as bytes of a token and layer from F on, of which W needs 32h.
+  // The paper's memory: F keeps 34h + 5as bytes of a token and layer, of which W needs 32h.
   const double h = row.hidden, kept = 32 * h / (34 * h + 5.0 * row.heads * 1024);
   return {.kind = "auto",
           .stages = row.p,
@@ -76,14 +76,14 @@ TEST(Search, ReachesThePublishedRatesInTheirMemory) {
           simulate(found, stage_times(found, request.times), request.transfer).bubble;
       const double rate = times == 1 ? row.zb_1p : row.zb_2p;
       EXPECT_LE(bubble.ratio_span, rate + 5e-5);  // the table has four digits
-      // Within 1% of what no schedule can do better.
+      // The span is within 1% of the lower bound.
       EXPECT_LE(bubble.longest_span, 1.01 * bounds_of(request).span);
     }
   }
 }
 
-// Were all that F keeps held until W, the table's rates could not be: the first rank would wait for
-// the last one's weight gradients.
+// If all that F keeps were held until W, the table's rates would be impossible: the first rank
+// would wait for the last rank's weight gradients.
 TEST(Search, TheTablesMemoryIsNotHeldWholeUntilTheWeightGradient) {
   const Row& row = published[1];
   ScheduleRequest request = request_of(row, 16);
@@ -108,10 +108,10 @@ TEST(Search, TheMemoryLimitIsOfEachRank) {
   request.objective = Objective::makespan;
   const double unequal = makespan();
   request.memory.most = {1.5};
-  EXPECT_GT(makespan(), unequal);  // it takes the room that a rank has
+  EXPECT_GT(makespan(), unequal);  // unequal limits are used
   request.memory.most = {3, 5};
   EXPECT_THROW(make_schedule(request), RequestError);
-  request.memory.most = {0.5};  // not one
+  request.memory.most = {0.5};  // less than one micro-batch
   EXPECT_THROW(make_schedule(request), RequestError);
 }
 

@@ -10,10 +10,12 @@
 namespace trident {
 namespace {
 
-// Most messages of a rank that one of its sends finds not taken yet.
+// The most earlier messages of a rank that its peer has not yet received at one of the rank's
+// sends.
 std::size_t most_kept(const Schedule& schedule, int rank) {
   const auto lists = lower(schedule);
-  const std::vector<std::size_t> found = SentMessages(schedule, lists).found_taken(rank);
+  const std::vector<std::size_t> found =
+      SentMessages(schedule, lists).first_send_after_receipt(rank);
   std::size_t most = 0;
   for (std::size_t send = 0; send < found.size(); ++send) {
     const auto end = found.begin() + static_cast<std::ptrdiff_t>(send);
@@ -31,8 +33,9 @@ TEST(SentMessages, AreTakenAtOnceWhereThePeerWaitsForThem) {
   }
 }
 
-// Breadth first, rank 0 runs all forwards of its first chunk before it looks at what the last rank
-// sends for its second; backward, rank 1 runs all of its second chunk before it looks at the first.
+// In a breadth-first schedule, rank 0 runs all forwards of its first chunk before it receives the
+// last rank's messages for its second chunk. In the backward pass, rank 1 runs all of its second
+// chunk before it receives for its first.
 TEST(SentMessages, WaitWhileThePeerRunsOthersFirst) {
   const std::size_t of_16 = most_kept(looped_bfs(2, 16, 2), 1);
   const std::size_t of_32 = most_kept(looped_bfs(2, 32, 2), 1);

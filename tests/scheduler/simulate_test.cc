@@ -58,7 +58,7 @@ TEST(Simulate, TheBubbleIsTheAnalyticOne) {
   }
 }
 
-// Rank r lacks its p-1-r first forwards between its first and its last update, and nothing else.
+// Between its first and its last update, rank r lacks only its first p-1-r forwards.
 TEST(Simulate, AsynchronousBubblesCountBetweenUpdatesOnly) {
   for (const char* kind : {"pipedream", "pipedream_2bw"}) {
     for (const auto& [p, m] : {std::pair{2, 3}, {4, 8}, {4, 64}, {8, 1000}}) {
@@ -88,7 +88,8 @@ TEST(Simulate, NoFormulaForInterleavedGroupsOtherThanP) {
   EXPECT_DOUBLE_EQ(*analytic_bubble({"interleaved_1f1b", 4, 8, 2, 0}).bubble_ratio, 3.0 / 19.0);
 }
 
-// Of 1F1B with transfers of C, C small beside the share F+B+W of a rank, p > 1 and p dividing m.
+// The makespan of 1F1B with transfers of C, where C is small against the share F+B+W of a rank, p >
+// 1, and p divides m.
 double one_f_one_b_makespan(double p, double m, double share, double c) {
   return (m + p - 1) * share + c * (2 * (p - 1) * (m / p + 1) - 2);
 }
@@ -127,7 +128,8 @@ TEST(Simulate, EveryActionStartsAsSoonAsItsRankAndItsInputAllow) {
       for (size_t i = 0; i < actions.size(); ++i) own.push_back(uniform(random));
     }
     const Simulation result = replay(schedule, durations, c);
-    // When the forward, or the gradient of the input, of a stage is there for others.
+    // The time at which a stage's output, or the gradient of its input, is available to other
+    // stages.
     const auto made = [&](bool forward, int stage, int microbatch) {
       const int rank = schedule.rank_of_stage(stage);
       const auto& list = schedule.ranks[rank];
@@ -231,7 +233,7 @@ TEST(Simulate, TwoMillionActionsFinish) {
               *analytic_bubble(request).bubble_ratio, 1e-9);
 }
 
-// A trace that ran each action for the given CPU time, with other wall times.
+// A trace in which each action took the given CPU time, and other wall times.
 ExecutionTrace trace_of(const std::vector<LoweredAction>& list, int64_t cpu_ns, int64_t wall_ns,
                         int64_t zero_ns) {
   ExecutionTrace trace;
@@ -256,7 +258,7 @@ TEST(Bubble, IsReplayedFromCpuTimesAndReadFromWallTimes) {
   // F = B + W = 1 ms: fraction (p-1)/(m+p-1).
   EXPECT_NEAR(measured.replayed.ratio, 2.0 / 6.0, 1e-12);
   EXPECT_NEAR(measured.replayed.makespan, 12e-3, 1e-12);
-  // Rank 1 has 8 computes among its 8 + 8 receives posted and waited for + 8 sends.
+  // Rank 1 has 8 computes, 8 posted receives, 8 waits for them, and 8 sends.
   ASSERT_EQ(lists[1].size(), 8u + 16u + 8u);
   size_t longest = 0, first = SIZE_MAX;
   for (const auto& list : lists) {

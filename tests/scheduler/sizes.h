@@ -1,4 +1,4 @@
-// Schedule sizes that several tests go through.
+// Schedule sizes that several tests iterate over.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace trident {
 
-// Every kind over all small (p, m, v, g) that it can run; m < p among them.
+// Every schedule with all small (p, m, v, g) that it can run, also with m < p.
 inline std::vector<ScheduleRequest> small_requests() {
   std::vector<ScheduleRequest> requests;
   for (int p = 1; p <= 5; ++p) {

@@ -23,8 +23,8 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// What is wrong with `xml`, "" if it is well-formed (elements, quoted attributes, the five
-// entities; no comments, declarations or CDATA, which we don't write).
+// The error in `xml`, or "" if it is well-formed (elements, quoted attributes, the five entities;
+// no comments, declarations or CDATA, which we don't write).
 std::string xml_problem(const std::string& xml) {
   std::vector<std::string> open;
   bool had_root = false;
@@ -188,7 +188,7 @@ TEST(Timeline, CommunicationHasALaneForEachCategoryAndSaysItsGroupRanksAndBytes)
   EXPECT_THAT(svg, HasSubstr(">tensor parallel</text>"));
 }
 
-// Arrows: from each event named `from` to the one named `to`, by the rows they lie in.
+// The arrows from each event named `from` to the one named `to`, by the rows of the events.
 std::set<std::string> arrows_of(const Timeline& timeline) {
   const auto trace = nlohmann::json::parse(chrome_trace(timeline));
   const auto name_at = [&](const nlohmann::json& flow) {
@@ -213,7 +213,7 @@ std::set<std::string> arrows_of(const Timeline& timeline) {
 TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
   EXPECT_EQ(arrows_of(simulated({"1f1b", 2, 2, 0, 0})),
             (std::set<std::string>{"0F0 -> 1F0", "0F1 -> 1F1", "1B0 -> 0B0", "1B1 -> 0B1"}));
-  // Two pipelines: messages say to which rank.
+  // With two pipelines, messages name the other rank.
   Timeline two;
   for (const int row : {0, 2}) {
     two.events.push_back({row, "0F3", EventCategory::forward, 0, 10, 0, 3});
@@ -239,7 +239,7 @@ TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
 TEST(Timeline, TextShowsTheOrder) {
   Timeline timeline = simulated({"gpipe", 2, 2, 0, 0});
   timeline.title = "gpipe";
-  // 9 time units on 45 columns: 5 a unit.
+  // 9 time units take 45 columns: 5 columns a unit.
   EXPECT_THAT(timeline_text(timeline, 45 + 9),
               HasSubstr("gpipe\n"
                         "rank 0 |F0---F1---               B0========B1========|\n"
@@ -247,7 +247,7 @@ TEST(Timeline, TextShowsTheOrder) {
 }
 
 TEST(Timeline, TextShowsNoPartOfANumberThatDoesNotFit) {
-  // 2 columns a unit: "F0" would be another micro-batch.
+  // At 2 columns a unit, "F0" would be read as another micro-batch.
   const std::string text = timeline_text(simulated({"1f1b", 1, 13, 0, 0}), 3 * 2 * 13 + 9);
   EXPECT_THAT(text, HasSubstr("F8B8==F9B9==F-B10=F-B11="));
 }
@@ -277,7 +277,7 @@ TEST(Timeline, EventsOfATraceAreComputesWaitsAndSends) {
   EXPECT_THAT(names, testing::ElementsAre("0F0", "send of 0F0 to rank 1",
                                           "wait receive for 0B0 from rank 1", "0B0"));
   EXPECT_EQ(events[1].category, EventCategory::transfer);
-  // The pipeline's rank 1 is another one of the world.
+  // The pipeline's rank 1 has another rank in the world.
   const auto placed = timeline_events(trace, 3, 1000, {3, 7});
   EXPECT_EQ(placed[1].name, "send of 0F0 to rank 7");
   EXPECT_EQ(placed[1].ranks, std::vector{7});

@@ -43,7 +43,7 @@ Schedule split_backward(int stages, int microbatches) {
 
 TEST(Validate, AcceptsSplitBackwardsAndAnyPlacement) {
   EXPECT_EQ(problems(split_backward(3, 4)), "");
-  // A V: rank 0 holds the first and the last stage.
+  // A V schedule: rank 0 holds the first and the last stage.
   const Schedule v{"zbv",
                    2,
                    1,
@@ -141,8 +141,8 @@ TEST(Validate, ClaimedSizesAreRefusedBeforeMemoryIsTaken) {
 
 TEST(Validate, ADeadlockShowsItsCycle) {
   Schedule schedule = one_f_one_b(2, 2);
-  // Rank 0 wants the gradient of micro-batch 0 before it gives micro-batch 1, which rank 1 runs
-  // before that gradient.
+  // Rank 0 needs the gradient of micro-batch 0 before it sends micro-batch 1, and rank 1 runs
+  // micro-batch 1 before that gradient.
   schedule.ranks[0] = {
       {Kind::forward, 0, 0}, {Kind::backward, 0, 0}, {Kind::forward, 0, 1}, {Kind::backward, 0, 1}};
   schedule.ranks[1] = {
@@ -163,13 +163,13 @@ TEST(Validate, ARankCanDeadlockItself) {
       "rank 0 position 0 (1F0)");
 }
 
-// Any lists cut from one order of all actions that respects what needs what are valid.
+// Lists split from one order of all actions are valid if that order respects the dependencies.
 TEST(Validate, AcceptsEveryListThatATopologicalOrderGives) {
   std::mt19937 random(7);
   for (int round = 0; round < 100; ++round) {
     const int p = 1 + random() % 4, v = 1 + random() % 3, m = 1 + random() % 5, n = p * v;
     Schedule schedule{"own", p, m, v, looped_placement(p, v), std::vector<std::vector<Action>>(p)};
-    // Progress of each micro-batch: n forwards, then n backwards.
+    // The progress of each micro-batch: n forwards, then n backwards.
     std::vector<int> step(m, 0), open(m);
     for (int i = 0; i < m; ++i) open[i] = i;
     while (!open.empty()) {

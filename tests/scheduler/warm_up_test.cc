@@ -1,5 +1,5 @@
-// Warm-ups of every kind: closed, in balance once their leftovers are exchanged, and as long as
-// they should be.
+// Tests the warm-up of every schedule: it is closed, it is balanced once its leftovers are
+// exchanged, and it has the expected length.
 #include "scheduler/warm_up.h"
 
 #include <gtest/gtest.h>
@@ -19,9 +19,9 @@ namespace {
 
 using Lists = std::vector<std::vector<LoweredAction>>;
 
-// Runs nothing but the warm-ups, each as far as it gets.
+// Runs only the warm-ups, each as far as possible.
 void expect_closed(const Schedule& schedule, const Lists& lists, const WarmUp& warm_up) {
-  std::set<int> sent;  // tags, which name a transfer whoever exchanges it
+  std::set<int> sent;  // tags, which name a transfer of any two ranks
   std::vector<size_t> next(lists.size(), 0);
   for (bool moved = true; moved;) {
     moved = false;
@@ -96,7 +96,8 @@ TEST(WarmUp, HasTheWarmUpOfEachRank) {
 }
 
 TEST(WarmUp, OfAScheduleThatNeedsABackwardForItsForwardsEndsBeforeThat) {
-  // A V: rank 1 wants 1F1 before its first backward, rank 0 runs 0F1 after its own.
+  // In this V schedule rank 1 needs 1F1 before its first backward, and rank 0 runs 0F1 after its
+  // own.
   const Schedule schedule{.kind = "file",
                           .stages = 2,
                           .microbatches = 2,

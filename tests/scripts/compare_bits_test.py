@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/compare_bits: on the program itself, and on fake ones that differ as a test wants.
+"""Tests scripts/compare_bits with the program itself, and with fake ones that differ by a test's choice.
 
 compare_bits_test.py PROGRAM
 """
@@ -17,7 +17,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
 
-# Does a run of the config as a build would whose faults are in `does`.
+# Acts as a build that runs the config with the faults in `does`.
 FAKE = f"""#!{sys.executable}
 import json, os, pathlib, sys, time
 does = json.loads(pathlib.Path(__file__).with_suffix(".json").read_text())

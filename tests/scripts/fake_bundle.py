@@ -1,5 +1,5 @@
-"""A bundle of fake programs for gpu_check_test.py, in a temporary folder: they do what a test has
-written into behaviour.json. A fake nvidia-smi and sanitizer, too.
+"""A bundle of fake programs for gpu_check_test.py, in a temporary folder. They follow the test's
+behaviour.json. It has a fake nvidia-smi and sanitizer, too.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
-# Each takes its part by its own name; what it was called with goes to calls.
+# Each program plays its part by its own name, and appends its arguments to `calls`.
 FAKE = f"""#!{sys.executable}
 import fnmatch, json, os, pathlib, signal, subprocess, sys, time
 here = pathlib.Path(__file__).resolve().parent
@@ -106,7 +106,7 @@ rows = {"copy/bf16": 0.99, "add/bf16": 0.7, "sum/fp32": 0.3, "gemm/forward/8x8x8
 print(json.dumps({"benchmarks": [{"name": f"{k}/threads:1/manual_time", "real_time": 1.0,
                                   "of_limit": v, "B/s": 1e12} for k, v in rows.items()]}))
 """
-# As Inductor's do, a worker outlives it and holds its pipes.
+# Like Inductor's workers, one worker outlives the program and holds its pipes.
 GPU_STEP = FAKE + """
 kind = words[words.index("--kind") + 1]
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", str(here)])
@@ -172,7 +172,7 @@ class GpuCheck(unittest.TestCase):
         self.behave(kernels_test={"tests": named})
 
     def call(self, *words):
-        """Its exit code, and what it printed."""
+        """Returns its exit code and its output."""
         (self.top / "calls").write_text("")
         with contextlib.redirect_stdout(io.StringIO()) as out, \
                 contextlib.redirect_stderr(io.StringIO()) as errors:
@@ -191,7 +191,7 @@ class GpuCheck(unittest.TestCase):
         return [call for call in map(json.loads, lines) if call[0] == name]
 
     def filters(self, name):
-        """Of the runs, not the listings."""
+        """The filters of the runs, without the listings."""
         return [call[1][0] for call in self.calls(name) if "--gtest_list_tests" not in call[1]]
 
     def running(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/gpu_check and bench/compare_gpu.py on fake programs (fake_bundle.py)."""
+"""Tests scripts/gpu_check and bench/compare_gpu.py with fake programs (fake_bundle.py)."""
 
 import json
 import os

@@ -1,5 +1,5 @@
-// A run's config.json is the config as it ran, and trained from again it follows what overrides and
-// edits change.
+// A run's config.json is the config as it ran. When a run starts from it again, values that were
+// derived follow overrides and edits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,18 +17,18 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 using Overrides = std::vector<std::string>;
 
-// Of so many cores, that "threads_per_rank" follows from.
+// The options of a machine with `cores` cores, from which "threads_per_rank" is derived.
 LoadOptions machine(std::int64_t cores) {
   return {.cores = cores, .micro_batch_size = 2};
 }
 
 struct Case {
-  Overrides written;  // beside the small config
+  Overrides written;  // in addition to the small config
   Overrides change;   // on the filled-in config
 };
 
-// Each line changes something that others follow from; the filled-in config with that override has
-// to be what the written one is with it.
+// Each line changes a value from which others are derived. The filled-in config with that override
+// must equal the written config with the same override.
 const std::vector<Case> cases{
     {{}, {"training.train_iters=200"}},
     {{"training.train_iters=100"}, {"training.train_iters=200"}},
@@ -73,7 +73,7 @@ TEST(DerivedValues, FollowWhatAnOverrideChanges) {
     const LoadedConfig ran = parse(kSmallConfig, one.written, machine(8));
     const LoadedConfig again = parse(ran.filled_in, one.change, machine(8));
     Overrides all = one.written;
-    // What was written as null goes where the change writes a value.
+    // A value that was written as null is replaced where the change writes one.
     all.insert(all.end(), one.change.begin(), one.change.end());
     const LoadedConfig truth = parse(kSmallConfig, all, machine(8));
     EXPECT_EQ(again.config, truth.config) << again.filled_in << truth.filled_in;
@@ -86,7 +86,7 @@ TEST(DerivedValues, FollowAnEditOfTheFileToo) {
     SCOPED_TRACE(::testing::PrintToString(one.written) + " then " +
                  ::testing::PrintToString(one.change));
     json file = json::parse(parse(kSmallConfig, one.written, machine(8)).filled_in);
-    config_detail::apply_overrides(file, one.change);  // by hand
+    config_detail::apply_overrides(file, one.change);  // as an edit of the file
     Overrides all = one.written;
     all.insert(all.end(), one.change.begin(), one.change.end());
     EXPECT_EQ(parse(file.dump(), {}, machine(8)).config,
@@ -106,7 +106,7 @@ TEST(DerivedValues, StayAsTheyRanWhereNothingTheyFollowFromChanges) {
   expected.logging.dir = "runs/b";
   expected.training.seed = 7;
   EXPECT_EQ(again.config, expected);
-  // What was written goes along, so that a third run can follow it.
+  // The written text is kept, so that a third run can derive its values from it.
   EXPECT_THAT(again.written, HasSubstr("\"micro_batch_size\": \"auto\""));
   EXPECT_EQ(json::parse(again.written).at("logging").at("dir"), "runs/b");
   EXPECT_FALSE(is_written(again.written, "/scheduler/decay_iters"));
@@ -118,7 +118,7 @@ TEST(DerivedValues, AnOverrideOfOneWinsAndDerivedNullHoldsAll) {
   const Config own =
       parse(ran.filled_in, {"training.train_iters=200", "scheduler.decay_iters=150"}).config;
   EXPECT_EQ(own.scheduler.decay_iters, 150);
-  const LoadedConfig same =  // as it was, but written now
+  const LoadedConfig same =  // the same value, but written now
       parse(ran.filled_in, {"scheduler.decay_iters=100"}, machine(8));
   EXPECT_TRUE(is_written(same.written, "/scheduler/decay_iters"));
   const Config held = parse(ran.filled_in, {"derived=null", "training.train_iters=200"}).config;
@@ -135,7 +135,7 @@ TEST(DerivedValues, WrittenIsTheFileWithItsOverridesAndNoDefault) {
 }
 
 TEST(DerivedValues, EpochsThatBecameIterationsAreCountedAnew) {
-  // As a trainer does with 10 iterations an epoch.
+  // A trainer does this with 10 iterations an epoch.
   const LoadedConfig ran = parse(kSmallConfig, {"training.train_epochs=2", "scheduler.type=linear",
                                                 "scheduler.warmup_ratio=0.1"});
   Config config = ran.config;

@@ -1,4 +1,4 @@
-// What a config's file may be: with comments, begun from others, without a model of its own.
+// Tests the files of configs: with comments, extending other files, without a model of their own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST(ConfigFile, TakesCommentsAndTheAddressOfASchema) {
               ElementsAre(HasSubstr("config.json:3:15: ")));
   EXPECT_THAT(problems_of({}, {}, "{ /* never closed }"), ElementsAre(HasSubstr("config.json:1:")));
   EXPECT_THAT(problems_of({}, {}, R"({"$schema": 3})"), ElementsAre(HasSubstr("/$schema: ")));
-  // Where only the same key in another place may have the address.
+  // In other places "$schema" is an unknown key.
   EXPECT_THAT(problems_of({"model.$schema=x"}), ElementsAre(HasSubstr("/model/$schema: unknown")));
   EXPECT_THROW(parse_json("[1] // no config", "x"), RequestError);
 }
@@ -60,7 +60,7 @@ TEST(ConfigFile, BeginsFromOthers) {
                  {"model.hidden_size=128", "model.num_layers=2", "optimizer.params.lr=0.5",
                   "data.seed=6", "data.train.0.path=c", "training.seed=9", "logging.dir=runs/own"})
                 .config);
-  // What was asked for is told whole, and loads without them.
+  // The written config is complete, and loads without the other files.
   EXPECT_EQ(parse(loaded.written, {}, {}, "own.json").config, loaded.config);
   EXPECT_TRUE(is_written(loaded.written, "/data/seed"));
   EXPECT_FALSE(is_written(loaded.written, "/optimizer/params/eps"));
@@ -83,7 +83,7 @@ TEST(ConfigFile, WhatItBeginsFromMustBeThere) {
     spit(dir / "a.json", std::string("{\"extends\": ") + extends + "}");
     EXPECT_THAT(problems_of_file(dir / "a.json"), ElementsAre(HasSubstr("a.json: /extends: ")));
   }
-  // Twice as many each time.
+  // Each file extends the next one twice, so the number of files doubles each time.
   for (int i = 0; i < 40; ++i) {
     const std::string next = std::to_string(i + 1) + ".json";
     spit(dir / (std::to_string(i) + ".json"),
@@ -110,12 +110,13 @@ TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
   EXPECT_EQ(model.num_layers, 3);
   EXPECT_EQ(model.num_query_groups, 4);
   EXPECT_EQ(model.norm_epsilon, 1e-6);
-  // What the config has itself, it keeps.
+  // Keys that the config has itself win.
   EXPECT_EQ(parse(text, {"model.norm_epsilon=1e-5"}, options).config.model.norm_epsilon, 1e-5);
   EXPECT_EQ(model.pad_token_id, 3);
   EXPECT_EQ(parse(text, {"model.pad_token_id=null"}, options).config.model.pad_token_id,
             std::nullopt);
-  // Nobody wrote it; but it is told, and the run's config needs no folder.
+  // The model's keys are not written by the user, but they are filled in, and the run's config
+  // needs no folder.
   EXPECT_FALSE(is_written(loaded.written, "/model/num_layers"));
   EXPECT_EQ(parse(loaded.filled_in).config, loaded.config);
   EXPECT_EQ(parse(loaded.filled_in, {"model.num_layers=5"}, options).config.model.num_layers, 5);

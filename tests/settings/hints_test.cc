@@ -1,4 +1,4 @@
-// What a refused config is told to use is followed, in random configs, until nothing is told.
+// Follows the advice of refused configs, in random configs, until no advice is left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@ namespace {
 
 using nlohmann::json;
 
-// Keys to set; null: leave out.
+// Keys to set; null leaves a key out.
 using Changes = std::map<std::string, json>;
 
-// Keys as messages call them.
+// The names that messages use for keys.
 const std::map<std::string, std::string> kCalled = {
     {"schedule", "pipeline.schedule"},
     {"pipeline_model_parallel_size", "parallel.pipeline_model_parallel_size"},
@@ -43,7 +43,7 @@ std::string place_of(const std::string& problem) {
   return path;
 }
 
-// The rule that is broken: what is said of it, without values.
+// The broken constraint: the text of the problem without values.
 std::string rule_of(const std::string& problem) {
   const std::string said = problem.substr(0, problem.rfind("; "));
   static const std::regex values("\"[^\"]*\"|-?[0-9][0-9.e+-]*");
@@ -81,7 +81,7 @@ class Hint {
     return parts;
   }
 
-  // A part of several keys, or of one with several values.
+  // Adds a part of the advice: several keys, or one key with several values.
   void add(const std::string& part) {
     if (part == "leave it out") return choices_.push_back({{place_, nullptr}});
     static const std::regex key_first("(?:a )?([a-z_]+)(?: of)? (\\S.*)");
@@ -108,7 +108,7 @@ class Hint {
         for (const std::string& each : split(value, ", ")) {
           json parsed = json::parse(each, nullptr, false);
           if (parsed.is_discarded()) {
-            // Names of optimizers and models stand without quotes; else they are words for people.
+            // Names of optimizers and models have no quotes. Other words are advice for people.
             if (values != one || key_of_place() == place_) return;
             key = key_of_place();
             parsed = each;
@@ -125,7 +125,7 @@ class Hint {
     if (!together.empty()) choices_.push_back(together);
   }
 
-  // What names without a key are of.
+  // The key that names without a key belong to.
   std::string key_of_place() const {
     if (place_.starts_with("optimizer.params")) return "optimizer.type";
     return place_ == "model.num_query_groups" || place_ == "model.rotary_base" ||
@@ -153,7 +153,7 @@ class Draw {
     return std::uniform_int_distribution<std::int64_t>(low, high)(engine_);
   }
 
-  // Some keys of all that rules compare.
+  // A random subset of the keys that constraints compare.
   Changes keys() {
     Changes drawn{{"model.num_layers", from(1, 9)},
                   {"model.hidden_size", from(1, 12) * 8},
@@ -229,7 +229,7 @@ std::string text_of(const Changes& keys) {
   return json_text(document);
 }
 
-// What a run of the config would be told, its schedule included.
+// The problems that a run of the config would report, those of its schedule included.
 std::vector<std::string> problems_in(const Changes& keys) {
   try {
     const Config config = parse(text_of(keys)).config;
@@ -243,7 +243,7 @@ std::vector<std::string> problems_in(const Changes& keys) {
 void follow(Changes& keys, const Changes& hint) {
   for (const auto& [key, value] : hint) {
     keys[key] = value;
-    // A number of micro-batches: the batch is what they make.
+    // The number of micro-batches is to be set, so the batch follows from it.
     if (key == "batch.gradient_accumulation_steps") keys.erase("batch.global_batch_size");
     if (key == "batch.gradient_accumulation_steps" && !keys.contains("batch.micro_batch_size")) {
       keys["batch.micro_batch_size"] = 1;
@@ -251,7 +251,7 @@ void follow(Changes& keys, const Changes& hint) {
   }
 }
 
-// Advice that takes thought.
+// Whether a person has to choose the value.
 bool is_for_people(const std::string& problem) {
   const char* const endings[] = {"; use less, or leave the ramp out", "; use one of the two"};
   return problem.find("; use one that ") != std::string::npos ||
@@ -263,7 +263,7 @@ TEST(ConfigHints, FollowingOneNeverLeadsToTheSameRefusalAgain) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     Draw draw(seed);
     Changes keys = draw.keys();
-    std::set<std::string> refused;  // configs
+    std::set<std::string> refused;  // texts of configs
     std::string history;
     for (;;) {
       ASSERT_TRUE(refused.insert(text_of(keys)).second) << seed << ": a circle\n" << history;
@@ -283,7 +283,7 @@ TEST(ConfigHints, FollowingOneNeverLeadsToTheSameRefusalAgain) {
         }
         followed.insert(rule_of(problem));
         if (!next.empty()) continue;
-        // The first that it names, if that is one of several values.
+        // The first key of the advice, with each of its values.
         const Changes& first = hint.choices().front();
         for (const Changes& choice : hint.choices()) {
           if (choice.begin()->first == first.begin()->first) next.push_back(choice);
@@ -294,7 +294,8 @@ TEST(ConfigHints, FollowingOneNeverLeadsToTheSameRefusalAgain) {
       follow(keys, draw.one_of(next));
     }
   }
-  // The rules that the configs broke: fewer, and the draws no longer reach what they are for.
+  // The number of constraints that the configs broke. With fewer, the draws would no longer cover
+  // them.
   EXPECT_GT(followed.size(), 30u);
 }
 

@@ -1,5 +1,5 @@
-// Keys that have no effect in a layout are switched off with a note, and on again where they have
-// one.
+// Keys without effect in a layout are switched off with a note, and switched on again in a layout
+// where they have one.
 #include "settings/ineffective_keys.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ LoadedConfig loaded(const Overrides& overrides) {
   return parse(kSmallConfig, overrides);
 }
 
-// The config is that of `plain`, and there is a note for each of `keys`.
+// Expects the config of `plain`, and a note for each of `keys`.
 void expect_ineffective(const Overrides& overrides, const Overrides& plain, const Overrides& keys) {
   const LoadedConfig found = loaded(overrides);
   EXPECT_EQ(found.config, loaded(plain).config);
@@ -60,7 +60,7 @@ TEST(Moot, WithoutAPipelineNothingIsInterleaved) {
   expect_ineffective({"pipeline.layer_split=[1, 3]"}, {}, {"/pipeline/layer_split"});
   expect_ineffective({"pipeline.layer_split=[1, 1, 1, 1]", kChunks + "2"}, {},
                      {"/parallel/virtual_pipeline_model_parallel_size", "/pipeline/layer_split"});
-  // A V has two chunks on one rank, too.
+  // A V schedule has two chunks on one rank, too.
   EXPECT_THAT(ineffective_key_notes(loaded({kSchedule + "zbv"})), IsEmpty());
 }
 
@@ -95,7 +95,7 @@ TEST(Moot, WhatCantBeDoneIsAnErrorStill) {
               ElementsAre(HasSubstr("has 2 numbers")));
 }
 
-// What a run has written is trained from again in another layout, where the key has an effect.
+// A run starts again from a written config in another layout, where the key has an effect.
 TEST(Moot, AnotherLayoutTakesTheKeyUpAgain) {
   const LoadedConfig one = loaded({kSequence, kChunks + "2"});
   const auto again = [&](const Overrides& overrides) { return parse(one.filled_in, overrides); };

@@ -34,9 +34,9 @@ TEST(ConfigParse, AutoInPlaceOfTheLayoutIsTold) {
       parse(kSmallConfig, {"parallel=auto"}, {.ranks = 6, .cores = 12}, "config.json");
   EXPECT_TRUE(loaded.parallel_is_auto);
   EXPECT_EQ(loaded.config.world_size(), 1);
-  EXPECT_EQ(loaded.config.runtime.threads_per_rank, 2);  // of a rank of the job
+  EXPECT_EQ(loaded.config.runtime.threads_per_rank, 2);  // for one rank of the job
   EXPECT_THAT(loaded.written, Not(HasSubstr("parallel")));
-  // What a layout sets may be given, for whoever chooses; one rank has no use for it.
+  // Keys of a layout may be given for the planner. A single rank doesn't use them.
   const LoadedConfig given = parse(
       kSmallConfig, {"parallel=auto", "pipeline.layer_split=[1,3]", "batch.micro_batch_size=4",
                      "batch.gradient_accumulation_steps=2", "pipeline.schedule=interleaved_1f1b"});
@@ -44,10 +44,10 @@ TEST(ConfigParse, AutoInPlaceOfTheLayoutIsTold) {
   EXPECT_THAT(given.written, HasSubstr("interleaved_1f1b"));
   EXPECT_THAT(problems_of({"parallel=auto", "zero_optimization.stage=two"}),
               ElementsAre(HasSubstr("config: /zero_optimization/stage: \"two\" is not")));
-  // Of a config as it ran, all is derived anew.
+  // From a config as it ran, everything is derived again.
   const LoadedConfig ran = parse(kSmallConfig, {"parallel.data_parallel_size=2"});
   EXPECT_TRUE(parse(ran.filled_in, {"parallel=auto"}, {.ranks = 4}).parallel_is_auto);
-  // Whoever has chosen says so after it.
+  // The planner writes its choice after "parallel=auto".
   const LoadedConfig chosen =
       parse(kSmallConfig, {"parallel=auto", "parallel={}", "parallel.data_parallel_size=2"},
             {.ranks = 2});
@@ -106,7 +106,7 @@ TEST(ConfigParse, ANumberOutOfRangeIsRefused) {
                           "and at most 1000000"));
 }
 
-// 1e-50 would be 0 there, and 0 / 0 in the rows of tokens that were never seen.
+// 1e-50 would be 0 in fp32, and give 0 / 0 in the rows of tokens that were never seen.
 TEST(ConfigParse, ANumberThatFp32DoesNotHoldIsRefused) {
   const std::string positive[] = {"model.norm_epsilon", "model.init_method_std",
                                   "optimizer.params.eps"};
@@ -179,7 +179,7 @@ TEST(ConfigParse, SyntaxErrorsNameTheFileAndTheLine) {
   EXPECT_THAT(problems("{\n  \"model\": {,}}"),
               ElementsAre(HasSubstr("config: config.json:2:13: ")));
   EXPECT_THAT(problems("{\"data\": {\"seed\": 1, \"seed\": 2}}"),
-              ElementsAre("config: config.json:1:22: /data/seed: this key is there twice"));
+              ElementsAre("config: config.json:1:22: /data/seed: this key occurs twice"));
   EXPECT_THAT(problems(std::string(100000, '[')), ElementsAre(HasSubstr("nested deeper than 64")));
   EXPECT_THAT(problems("[]"), ElementsAre(HasSubstr("must be an object")));
 }

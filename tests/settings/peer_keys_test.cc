@@ -1,4 +1,4 @@
-// Names from other trainers lead to their places here.
+// Names from other trainers lead to their keys here.
 #include "settings/peer_keys.h"
 
 #include <gmock/gmock.h>
@@ -29,11 +29,11 @@ TEST(PeerKeys, EachRowLeadsToAKeyThatThereIs) {
     EXPECT_TRUE(key.path.empty() ? !key.note.empty() : is_field(key.path))
         << key.name << ": " << key.path;
     EXPECT_TRUE(names.insert(key.name).second) << key.name << " is there twice";
-    // A key of ours means itself, wherever it stands.
+    // A key of ours means itself in every place.
     for (const auto& field : config_detail::fields()) {
       EXPECT_NE(key.name, config_detail::leaf(field.path));
     }
-    // A note names what else a text points at.
+    // The paths in a note name existing keys.
     for (std::size_t at = key.note.find('/'); at != std::string_view::npos;
          at = key.note.find('/', key.note.find(' ', at))) {
       EXPECT_TRUE(is_field(key.note.substr(at, key.note.find(' ', at) - at))) << key.note;
@@ -42,7 +42,7 @@ TEST(PeerKeys, EachRowLeadsToAKeyThatThereIs) {
   }
 }
 
-// Of a key in the config, and by --set.
+// The problem of a key in the config, or by --set.
 std::string told(const std::string& path, const std::string& value = "1") {
   const auto problems = problems_of({path + "=" + value});
   EXPECT_EQ(problems.size(), 1) << path;
@@ -69,7 +69,7 @@ TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
   leads("model.num_key_value_heads", "/model/num_query_groups");
   leads("bf16", "/precision/dtype (\"bf16\")");
   leads("--per-device-train-batch-size", "/batch/micro_batch_size");
-  // What nobody calls so is compared by spelling as before.
+  // A name of no other trainer is compared by spelling as before.
   EXPECT_THAT(told("training.train_iter"), HasSubstr("did you mean train_iters?"));
 }
 

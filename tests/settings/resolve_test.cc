@@ -14,11 +14,11 @@ TEST(ConfigResolve, AnAutomaticSplitWeighsTheHead) {
                              "pipeline.layer_split=auto"});
     return small_config(more).pipeline.layer_split;
   };
-  // With 256 words the head is worth a third of a layer; with 1,024 more than one.
+  // With 256 words the head costs a third of a layer; with 1,024 words more than one.
   EXPECT_EQ(split({}), (std::vector<std::int64_t>{3, 3, 3, 3}));
   EXPECT_EQ(split({"model.vocab_size=1024"}).back(), 2);
   EXPECT_EQ(split({"model.vocab_size=8192"}).back(), 1);
-  // What is filled in loads as it is.
+  // A filled-in value loads unchanged.
   EXPECT_EQ(split({"pipeline.layer_split=[1,2,3,6]"}), (std::vector<std::int64_t>{3, 3, 3, 3}));
 }
 
@@ -129,7 +129,7 @@ TEST(ConfigDefaults, CoresAreSharedByTheRanksOfThisMachine) {
   EXPECT_EQ(small_config({data}, {.cores = 9}).runtime.threads_per_rank, 2);
   EXPECT_EQ(small_config({data}, {.cores = 2}).runtime.threads_per_rank, 1);
   EXPECT_EQ(small_config({data}, {.local_ranks = 2, .cores = 9}).runtime.threads_per_rank, 4);
-  // Nodes are what the transport finds, so nothing is filled in.
+  // The transport finds the nodes, so nothing is filled in.
   EXPECT_EQ(small_config({data}, {.local_ranks = 2}).runtime.ranks_per_node, 0);
   EXPECT_EQ(small_config({data, "runtime.ranks_per_node=2"}, {.cores = 8}).runtime.threads_per_rank,
             2);

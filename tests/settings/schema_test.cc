@@ -23,7 +23,7 @@ std::string contents(const fs::path& path) {
   return text.str();
 }
 
-// The published names: each must stay a key of the file.
+// The published names. Each must remain a key of the file.
 constexpr const char* kPublishedKeys = R"(
 model: architecture num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size
   max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings norm_epsilon
@@ -94,7 +94,7 @@ TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
     for (const std::string& path : published_paths()) {
       EXPECT_TRUE(document.contains(json::json_pointer(path))) << path;
     }
-    // Other circumstances change nothing: all that was derived is written down.
+    // Other circumstances change nothing, as all derived values are written.
     const LoadedConfig again = parse(
         loaded.filled_in, {}, {.ranks = loaded.config.world_size(), .cores = 64}, "elsewhere.json");
     EXPECT_EQ(again.config, loaded.config);
@@ -139,7 +139,7 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
     EXPECT_FALSE(at->value("description", "").empty()) << path;
     EXPECT_TRUE(at->contains("type") || at->contains("anyOf")) << path;
   }
-  // Where no base may have them; of the model, where no weights say it.
+  // Keys are required where no base may have them; the model's where no weights give them.
   EXPECT_EQ(schema["allOf"][0]["then"]["required"], json({"data"}));
   EXPECT_EQ(schema["allOf"][0]["then"]["properties"]["data"]["required"], json({"train"}));
   EXPECT_EQ(schema["allOf"][1]["then"]["properties"]["model"]["required"],

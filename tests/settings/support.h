@@ -22,7 +22,7 @@ inline LoadOptions with_constraints(LoadOptions options) {
   return options;
 }
 
-// parse_config and load_config with what this library has, unless the options have other rules.
+// parse_config and load_config with the built-in constraints, unless the options have others.
 inline LoadedConfig parse(std::string_view text, const std::vector<std::string>& overrides = {},
                           const LoadOptions& options = {},
                           const std::string& name = "config.json") {
@@ -38,7 +38,7 @@ inline Config small_config(const std::vector<std::string>& overrides = {},
   return parse(kSmallConfig, overrides, options).config;
 }
 
-// Every problem of the small config with these overrides, in order; empty where it loads.
+// Every problem of the small config with these overrides, in order; empty if it loads.
 inline std::vector<std::string> problems_of(const std::vector<std::string>& overrides,
                                             const LoadOptions& options = {},
                                             const std::string& text = kSmallConfig) {

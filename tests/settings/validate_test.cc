@@ -232,9 +232,9 @@ TEST(ConfigConstraints, KeysThatWouldDoNothingAreRefused) {
 TEST(ConfigConstraints, LearningRateSchedule) {
   const std::string iters = "training.train_iters=100";
   EXPECT_THAT(problems_of({iters, "scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
-              ElementsAre(HasSubstr("is given beside warmup_ratio")));
+              ElementsAre(HasSubstr("is given together with warmup_ratio")));
   EXPECT_THAT(problems_of({"scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
-              ElementsAre(HasSubstr("is given beside warmup_ratio")));
+              ElementsAre(HasSubstr("is given together with warmup_ratio")));
   EXPECT_THAT(
       problems_of({iters, "scheduler.warmup_iters=100", "scheduler.type=cosine"}),
       ElementsAre("config: /scheduler/warmup_iters: 100 leaves nothing of training.train_iters "
@@ -267,7 +267,7 @@ TEST(ConfigConstraints, LearningRateSchedule) {
                            "scheduler.warmup_iters=10"}),
               ElementsAre(HasSubstr("/scheduler/wsd_decay_iters: 91 is more than")));
   EXPECT_THAT(problems_of({iters, "training.train_epochs=2"}),
-              ElementsAre(HasSubstr("is given beside train_iters")));
+              ElementsAre(HasSubstr("is given together with train_iters")));
   EXPECT_THAT(
       problems_of({iters, "logging.dump_gradients_at=[1, 101]"}),
       ElementsAre(HasSubstr("101 is beyond the last iteration, training.train_iters (100)")));
@@ -286,7 +286,7 @@ TEST(ConfigConstraints, Data) {
         << split;
   }
   EXPECT_THAT(problems_of({"data.split=\"9,1\"", "data.validation=[{\"path\": \"v\"}]"}),
-              ElementsAre(HasSubstr("is given beside data.validation")));
+              ElementsAre(HasSubstr("is given together with data.validation")));
 }
 
 TEST(ConfigConstraints, TheLargestNumbersDoNotOverflow) {
@@ -315,7 +315,7 @@ TEST(ConfigConstraints, PrecisionAndItsLossScale) {
               ElementsAre(HasSubstr("/precision/loss_scale: does nothing for dtype \"fp32\"")));
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=8",
                            "precision.loss_scale_window=5"}),
-              ElementsAre(HasSubstr("/precision/loss_scale_window: does nothing beside a fixed "
+              ElementsAre(HasSubstr("/precision/loss_scale_window: does nothing with a fixed "
                                     "loss_scale (8)")));
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.initial_scale_power=2",
                            "precision.min_loss_scale=8"}),

@@ -1,5 +1,6 @@
-// Aborts the world when an exception leaves its scope: in a test's body after its Context, which
-// finishes the stream's work when it goes, and that could wait for peers that don't know yet.
+// A guard that aborts the world when an exception leaves its scope. A test's body declares it after
+// its Context: the Context's destructor finishes the stream's work, which could otherwise wait for
+// peers that don't know of the failure yet.
 #pragma once
 
 #include <exception>

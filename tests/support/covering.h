@@ -1,5 +1,6 @@
-// Which combinations of several choices a test tries: every pair of two choices' values at least
-// once, or, for `scripts/test --full`, all of them (the environment's TRIDENT_TEST_FULL).
+// The combinations of several choices that a test tries. They contain every pair of two choices'
+// values at least once; `scripts/test --full` (environment variable TRIDENT_TEST_FULL) tries all
+// combinations.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +32,8 @@ inline std::vector<Combination> whole_product(const std::vector<std::size_t>& si
   return all;
 }
 
-// Greedy: the combination with the most pairs that none has yet, the first of equals. Choice i has
-// sizes[i] values.
+// A greedy cover: each step takes the combination with the most pairs that are not covered yet, and
+// the first of equal ones. Choice i has sizes[i] values.
 inline std::vector<Combination> pairwise(const std::vector<std::size_t>& sizes) {
   const auto pairs = [](const Combination& c) {
     std::vector<std::vector<std::size_t>> list;

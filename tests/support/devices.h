@@ -31,7 +31,7 @@ inline std::unique_ptr<Device> make_device(On on,
   return nullptr;
 }
 
-// Where tests of everything above the kernels run: TRIDENT_TEST_DEVICE=cuda takes them to a GPU.
+// The device of the tests of everything above the kernels. TRIDENT_TEST_DEVICE=cuda selects a GPU.
 inline On usual_device() {
   const char* const name = std::getenv("TRIDENT_TEST_DEVICE");
   if (name == nullptr || std::string(name) == "cpu") return On::cpu;

@@ -1,4 +1,4 @@
-// Plays a full disk: while it lives, no file of this process can grow beyond `bytes`.
+// A simulated full disk: while the object lives, no file of this process can grow beyond `bytes`.
 #pragma once
 
 #include <sys/resource.h>

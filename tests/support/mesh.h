@@ -8,7 +8,7 @@
 
 namespace trident::testing {
 
-// As the config makes it.
+// The same mesh as the config makes.
 inline Mesh mesh(int data, int tensor, int pipeline, const std::string& order = "tp-dp-pp") {
   return Mesh(ParallelConfig{.data_parallel_size = data,
                              .tensor_model_parallel_size = tensor,
@@ -17,7 +17,8 @@ inline Mesh mesh(int data, int tensor, int pipeline, const std::string& order = 
               order);
 }
 
-// A fourth axis: whole copies of everything else, which get other samples and average gradients.
+// A fourth axis: complete replicas of everything else, which get other samples and average
+// gradients.
 inline MeshAxis replica_axis(int size) {
   return {.name = "rp",
           .title = "replica",

@@ -1,4 +1,4 @@
-// One element of a stream of standard normals.
+// Element `index` of a stream of standard normal numbers, which `key` selects.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Where the tests' files are: the checkout they were built in, or TRIDENT_SOURCE_DIR for tests that
-// have travelled (scripts/bundle).
+// The folder of the tests' files: the checkout in which the tests were built, or TRIDENT_SOURCE_DIR
+// for tests that were moved to another machine (scripts/bundle).
 #pragma once
 
 #include <string>

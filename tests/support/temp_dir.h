@@ -1,4 +1,4 @@
-// A directory of a test's own, removed with all it holds.
+// A temporary directory of one test. The destructor removes it with its contents.
 #pragma once
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ class TempDir {
   std::string path() const { return path_.string(); }
   std::string operator/(std::string_view name) const { return (path_ / name).string(); }
 
-  // Names of what it holds, sorted.
+  // The sorted names of the directory's entries.
   std::vector<std::string> names() const {
     std::vector<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(path_)) {
@@ -56,7 +56,7 @@ inline void spit(const std::string& path, std::string_view contents) {
       .write(contents.data(), static_cast<std::streamsize>(contents.size()));
 }
 
-// what() of the ErrorType that `action` throws; "" if it throws none.
+// Returns what() of the ErrorType that `action` throws; "" if it throws none.
 template <class ErrorType, class Action>
 std::string message_of(Action action) {
   try {

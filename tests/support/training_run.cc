@@ -105,7 +105,7 @@ double largest_relative_difference(const std::vector<double>& a, const std::vect
   double largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double difference = std::abs(a[i] - b[i]) / std::abs(b[i]);
-    // A NaN must not pass as small.
+    // A NaN must not count as a small difference.
     largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
                                      : std::max(largest, difference);
   }
@@ -117,7 +117,7 @@ const Overrides stirred{"model.hidden_dropout=0.1", "model.attention_dropout=0.1
 
 namespace {
 
-// The first steps of twenty, all of them where tests are full.
+// The schedule is that of twenty steps. Tests run the first of them; full tests run all.
 Overrides fewer_steps() {
   if (tests_are_full()) return {};
   return {usual_device() == On::cuda ? "training.train_iters=6" : "training.train_iters=12",
@@ -157,7 +157,7 @@ void on_ranks(const Config& config, const TransportOptions& options,
               const std::function<void(Rank&)>& body) {
   const auto architecture = architecture_of(config);
   std::vector<std::unique_ptr<Device>> devices;
-  // NCCL has a GPU for each rank.
+  // NCCL needs one GPU for each rank.
   for (int i = 0; i < (options.library ? static_cast<int>(config.world_size()) : 1); ++i) {
     devices.push_back(options.library ? make_cuda_device(i) : make_device(usual_device()));
   }

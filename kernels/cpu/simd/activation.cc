@@ -4,16 +4,17 @@
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
-constexpr int vectors = W == 16 ? 4 : 2;  // in a pack: as many as the registers hold
+constexpr int vectors = W == 16 ? 4 : 2;  // vectors in a pack: as many as the registers hold
 
-// 1 / (1 + exp(x)) and its complement, both without cancellation; x is sigmoid's argument negated.
+// 1 / (1 + exp(x)) and its complement, both without cancellation. x is the negated argument of the
+// sigmoid.
 template <class V>
 struct Sigmoid {
   V value, complement;
 };
 template <class V>
 TRIDENT_INLINE Sigmoid<V> sigmoid_of_negated(const V& x) {
-  const V e = exp(min(splat(80.0f), x));  // finite; x where it is NaN
+  const V e = exp(min(splat(80.0f), x));  // finite, or NaN if x is NaN
   const V value = inverse(splat(1.0f) + e);
   return {value, e * value};
 }
@@ -22,9 +23,9 @@ TRIDENT_INLINE Sigmoid<V> sigmoid_of_negated(const V& x) {
 constexpr float root_two_over_pi = 0.79788456080286535588f;
 constexpr float cubic = 0.044715f;
 
-// Beyond ±100 the sigmoid no longer changes, and x³ must not overflow.
+// Beyond ±100 the sigmoid no longer changes; the clamp keeps x³ from overflowing.
 template <class V>
-TRIDENT_INLINE V within_100(const V& x) {  // x where it is NaN
+TRIDENT_INLINE V within_100(const V& x) {  // NaN if x is NaN
   return max(splat(-100.0f), min(splat(100.0f), x));
 }
 template <class V>

@@ -1,5 +1,5 @@
-// Blocked causal attention; all sums in fp32. Forward takes `block` queries by `wide_block` keys at
-// a time, backward `block` by `block`. D' is the head dimension rounded up to whole vectors; the
+// Blocked causal attention; all sums are fp32. Forward takes `block` queries by `wide_block` keys
+// at a time, backward `block` by `block`. D' is the head dimension rounded up to full vectors; the
 // padding holds zeros.
 #include "kernels/cpu/simd/dropout.h"
 #include "kernels/cpu/simd/leaves.h"
@@ -9,8 +9,8 @@ namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
 constexpr std::int64_t block = 64;
-// Scores of a block of queries and their values stay in the level 2 cache, and a row's maximum, sum
-// and correction are paid once for so many keys.
+// The scores and values of a block of queries stay in the level 2 cache. The costs of a row's
+// maximum, sum and correction are shared by this many keys.
 constexpr std::int64_t wide_block = 4 * block;
 constexpr std::int64_t score_row = wide_block + 16;  // not a power of two: rows share no cache sets
 
@@ -35,8 +35,8 @@ void clear(float* x, std::int64_t n) {
   each(n, [=](std::int64_t i, auto lanes) { store(x + i, F{}, lanes); });
 }
 
-// to[count][D'] = factor · from[count][D], zeros beyond D. Rows lie far apart, where the hardware
-// does not look ahead.
+// to[count][D'] = factor · from[count][D], with zeros beyond D. Rows lie far apart, so the hardware
+// does not prefetch them.
 template <class T>
 void pack_rows(const T* from, std::int64_t row, std::int64_t count, std::int64_t d, float factor,
                float* to) {
@@ -52,7 +52,7 @@ void pack_rows(const T* from, std::int64_t row, std::int64_t count, std::int64_t
   }
 }
 
-// to[D][block] = transpose of from[count][D'], zeros beyond count.
+// to[D][block] = transpose of from[count][D'], with zeros beyond count.
 void transpose(const float* from, std::int64_t count, std::int64_t d, float* to) {
   const std::int64_t width = padded(d), fours = count / 4 * 4;
   if (count < block) clear(to, d * block);
@@ -93,8 +93,8 @@ float inverse_root(std::int64_t d) {
   return 1.0f / __builtin_sqrtf(static_cast<float>(d));
 }
 
-// Calls body(begin, end) for the rows of a block: in one go, or on the diagonal in strips, each of
-// which leaves out most of what it may not see.
+// Calls body(begin, end) for the rows of a block: once off the diagonal, and in strips on it. A
+// strip skips most of the keys that the causal mask hides from it.
 template <class Body>
 TRIDENT_INLINE void in_strips(bool diagonal, std::int64_t rows, Body body) {
   constexpr std::int64_t strip = 16;
@@ -106,7 +106,7 @@ TRIDENT_INLINE void in_strips(bool diagonal, std::int64_t rows, Body body) {
     body(begin, least(begin + strip, rows));
 }
 
-// How many keys of the block at k0 the query may see.
+// The number of keys of the block at k0 that the query may see.
 TRIDENT_INLINE std::int64_t visible(std::int64_t query, std::int64_t k0, std::int64_t keys) {
   return least(keys, query - k0 + 1);
 }
@@ -116,7 +116,7 @@ std::uint64_t dropout_element(std::int64_t head, std::int64_t s, std::int64_t qu
   return static_cast<std::uint64_t>((head * s + query) * s + key);
 }
 
-// Rows are whole vectors: what lies beyond the elements asked for may be read and written.
+// Rows are full vectors, so the lanes beyond the requested elements may be read and written.
 template <class Lanes>
 TRIDENT_INLINE Lanes whole(Lanes lanes) {
   return lanes;
@@ -125,7 +125,8 @@ TRIDENT_INLINE All whole(Some) {
   return {};
 }
 
-// The same for all rows: exponentials of a row of scores, 0 beyond n up to `width`; their sum.
+// Replaces a row of scores by exponentials, 0 from n up to `width`, and returns their sum. The
+// order of additions is the same for all rows.
 TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width, float shift) {
   F total{};
   const F m = splat(shift);
@@ -138,7 +139,7 @@ TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width
   return sum_lanes(total);
 }
 
-// What a query's row of scores leaves out of n: those from `seen` on count as minus infinity.
+// Hides the scores of a row from `seen` up to n: they count as minus infinity.
 TRIDENT_INLINE void hide(float* row, std::int64_t seen, std::int64_t n) {
   const std::int64_t begin = seen / W * W;
   for (std::int64_t i = begin; i < n; i += W) {
@@ -147,9 +148,9 @@ TRIDENT_INLINE void hide(float* row, std::int64_t seen, std::int64_t n) {
   }
 }
 
-// Takes n scores in each of `rows` rows into the running maxima, totals and outputs; leaves in the
-// rows the exponentials relative to the new maxima. A row is a chain of dependent steps: what can
-// be done for many rows at once is.
+// Merges n scores in each of `rows` rows into the running maxima, totals and outputs. The rows then
+// hold the exponentials relative to the new maxima. A row is a chain of dependent steps, so the
+// function handles many rows at once where it can.
 TRIDENT_INLINE void online_softmax(float* scores, std::int64_t rows, std::int64_t n, bool first,
                                    float* largest, float* totals, float* out, std::int64_t width) {
   float shrinks[block];
@@ -179,8 +180,8 @@ TRIDENT_INLINE void online_softmax(float* scores, std::int64_t rows, std::int64_
   }
 }
 
-// Turns a row of scores into probabilities (dropped out where factors are given) and the gradient
-// of the probabilities into that of the scores.
+// Turns a row of scores into probabilities (with dropout if factors are given), and the gradient of
+// the probabilities into the gradient of the scores.
 TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std::int64_t columns,
                                      float log_sum, float delta, const float* factors) {
   exponentials(p, n, columns, log_sum);
@@ -197,14 +198,14 @@ TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std:
   }
 }
 
-// A block of queries beside one of keys: their head, where they begin, how many queries there are,
-// and whether the first of these may not see all of the keys.
+// A block of queries and a block of keys: the head, the first query q0 and key k0, and the number
+// of queries. `diagonal` is true if the first of the queries may not see all of the keys.
 struct Tile {
   std::int64_t head, q0, k0, rows;
   bool diagonal;
 };
 
-// The factors of a query's row of scores, `seen` of them.
+// The dropout factors of the `seen` scores of a query's row.
 template <class T>
 TRIDENT_INLINE void row_factors(const AttentionTask<T>& task, const Tile& at, std::int64_t row,
                                 std::int64_t seen, float* factors) {
@@ -224,12 +225,12 @@ struct ForwardScratch {
         totals(from.take(block)),
         factors(from.take(wide_block)) {}
 
-  float* keys;  // a transposed [D][block] for each block
+  float* keys;  // one transposed [D][block] for each block of keys
   float *values, *queries, *scores, *out, *largest, *totals, *factors;
 };
 
-// From the queries [begin, end) of a tile and the `last_sees` keys that the last of them sees to
-// exponentials, dropped out where that is asked for.
+// Computes the exponentials of queries [begin, end) of a tile, with dropout if it is set. The last
+// of these queries sees `last_sees` keys.
 template <class T>
 TRIDENT_INLINE void forward_scores(const AttentionTask<T>& task, const ForwardScratch& own,
                                    const Tile& at, std::int64_t begin, std::int64_t end,
@@ -259,7 +260,7 @@ TRIDENT_INLINE void forward_scores(const AttentionTask<T>& task, const ForwardSc
   }
 }
 
-// A head's block of queries at q0.
+// Computes the output of a head's block of queries at q0.
 template <class T>
 TRIDENT_INLINE void forward_queries(const AttentionTask<T>& task, const ForwardScratch& own,
                                     std::int64_t head, std::int64_t q0) {
@@ -269,7 +270,7 @@ TRIDENT_INLINE void forward_queries(const AttentionTask<T>& task, const ForwardS
   for (std::int64_t k0 = 0; k0 < q0 + rows; k0 += wide_block) {
     const bool diagonal = k0 + wide_block > q0;
     const Tile at{head, q0, k0, rows, diagonal};
-    // The keys that a strip of queries ending before `end` sees of this block.
+    // The number of keys of this block that a strip of queries ending before `end` sees.
     const auto seen_by = [&](std::int64_t end) {
       return least(wide_block, q0 - k0 + (diagonal ? end : rows));
     };
@@ -321,13 +322,13 @@ struct BackwardScratch {
         deltas(from.take(s)) {}
 
   float *key_grads, *value_grads;                              // sums over heads
-  float *queries, *out_grads, *query_grads;                    // of a head
-  float *keys, *keys_transposed, *values, *values_transposed;  // of a block
-  float *probabilities, *score_grads;                          // of a tile
+  float *queries, *out_grads, *query_grads;                    // of one head
+  float *keys, *keys_transposed, *values, *values_transposed;  // of one block of keys
+  float *probabilities, *score_grads;                          // of one tile
   float *factors, *deltas;
 };
 
-// A head's queries and gradients of outputs, and for each query delta = out · grad_out.
+// Packs a head's queries and output gradients, and computes delta = out · grad_out for each query.
 template <class T>
 TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratch& own,
                               std::int64_t head) {
@@ -345,7 +346,7 @@ TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratc
   }
 }
 
-// Probabilities of a tile, dropped out where that is asked for, and the gradients of its scores.
+// Computes the probabilities of a tile, with dropout if it is set, and the gradients of its scores.
 template <class T>
 TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const BackwardScratch& own,
                                     const Tile& at, std::int64_t count) {
@@ -371,7 +372,7 @@ TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const Backward
   });
 }
 
-// What a tile adds to the gradients of its values, keys and queries.
+// Adds the contribution of a tile to the gradients of its values, keys and queries.
 TRIDENT_INLINE void add_gradients(const BackwardScratch& own, const Tile& at, std::int64_t count,
                                   std::int64_t width) {
   in_strips(at.diagonal, count, [&](std::int64_t begin, std::int64_t end) {
@@ -437,7 +438,7 @@ void attend(const T* q, const T* keys, const T* values, std::int64_t row, std::i
       sum = fma(load(q + i, lanes), load(key + i, lanes), sum);
     });
     scores[t] = sum_lanes(sum) * scale;
-    if (!(scores[t] <= largest)) largest = scores[t];  // NaN goes on
+    if (!(scores[t] <= largest)) largest = scores[t];  // a NaN propagates
   }
   F sums{};
   each(count, [&](std::int64_t t, auto lanes) {
@@ -446,7 +447,7 @@ void attend(const T* q, const T* keys, const T* values, std::int64_t row, std::i
     sums = sums + e;
   });
   const F factor = splat(1.0f / sum_lanes(sums));
-  // Some vectors of the result at a time, so that their sums stay in registers.
+  // Handles a few vectors of the result at a time, so that their sums stay in registers.
   constexpr std::int64_t wide = 8 * W;
   for (std::int64_t begin = 0; begin < head_dim; begin += wide) {
     const std::int64_t columns = least(wide, head_dim - begin);

@@ -4,7 +4,7 @@
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
-// NaNs are passed over here: the sums find them.
+// Ignores NaNs; they show up in the sums.
 template <class T>
 float maximum(const T* x, std::int64_t n) {
   const F lowest = splat(-__builtin_inff());

@@ -1,4 +1,5 @@
-// Dropout's multipliers, by the formula of kernels/dropout.h.
+// The multipliers of dropout, by the formula of kernels/dropout.h. Compiled once per instruction
+// set; see kernels/cpu/simd/vec.h.
 #pragma once
 
 #include "kernels/cpu/simd/pack.h"
@@ -12,7 +13,7 @@ typedef std::uint32_t U32 __attribute__((vector_size(4 * W)));
 TRIDENT_INLINE U64 splat_u64(std::uint64_t x) {
   return U64{} + x;
 }
-// Products of the lanes' low halves.
+// The products of the low halves of the lanes.
 TRIDENT_INLINE U64 multiply_low(U64 a, U64 b) {
 #if TRIDENT_ISA_WIDTH == 16
   return (U64)_mm512_mul_epu32((__m512i)a, (__m512i)b);
@@ -22,7 +23,7 @@ TRIDENT_INLINE U64 multiply_low(U64 a, U64 b) {
   return (U64)_mm_mul_epu32((__m128i)a, (__m128i)b);
 #endif
 }
-// The even and the odd lanes of two vectors of 64-bit words, interleaved within 128 bits.
+// The even lanes, and the odd lanes, of two vectors of 64-bit words, interleaved within 128 bits.
 TRIDENT_INLINE U64 even_lanes(U64 a, U64 b) {
 #if TRIDENT_ISA_WIDTH == 16
   return (U64)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
@@ -42,15 +43,16 @@ TRIDENT_INLINE U64 odd_lanes(U64 a, U64 b) {
 #endif
 }
 
-// Philox blocks in one vector; each gives four words.
+// The number of Philox blocks in one vector; each block gives four words.
 inline constexpr int philox_blocks = W / 2;
 
-// factors[4·i + j] for word j of the block first + i, i < N · philox_blocks. A word is the low half
-// of a 64-bit lane, so that a round is two products, two shifts and a few exclusive ors.
+// Writes factors[4·i + j] for word j of block first + i, i < N · philox_blocks. A word is the low
+// half of a 64-bit lane, so a round takes two products, two shifts and a few exclusive ors.
 template <int N>
 TRIDENT_INLINE void philox_factors(const Dropout& dropout, std::uint64_t sample,
                                    std::uint64_t first, float* factors) {
-  // Lanes 2i and 2i + 1 hold blocks half a vector apart: taking even, then odd lanes sorts them.
+  // Lanes 2i and 2i + 1 hold blocks that are half a vector apart. Taking the even, then the odd
+  // lanes puts the blocks in order.
   U64 order;
   for (int i = 0; i < philox_blocks; ++i) {
     order[i] = static_cast<std::uint64_t>(i / 2 + (i % 2) * (philox_blocks / 2));
@@ -91,10 +93,10 @@ TRIDENT_INLINE void philox_factors(const Dropout& dropout, std::uint64_t sample,
   }
 }
 
-// factors[i] = 0 or keep_scale for the elements first + i of the sample, i < n.
+// factors[i] = 0 or keep_scale for element first + i of the sample, i < n.
 static inline void dropout_factors(const Dropout& dropout, std::uint64_t sample,
                                    std::uint64_t first, std::int64_t n, float* factors) {
-  constexpr int vectors = 4;  // at once: a product's latency is many rounds of one
+  constexpr int vectors = 4;  // at once, to hide the latency of a product
   constexpr std::int64_t words = vectors * 2 * W;
   std::uint64_t block = first / 4;
   const auto skip = static_cast<std::int64_t>(first % 4);
@@ -104,7 +106,7 @@ static inline void dropout_factors(const Dropout& dropout, std::uint64_t sample,
       philox_factors<vectors>(dropout, sample, block, factors + done);
     }
   }
-  // The rest, and rows that begin within a block, through a buffer.
+  // The remainder, and rows that begin within a block, go through a buffer.
   float buffer[words];
   for (std::int64_t from = skip; done < n; from = 0, block += words / 4) {
     philox_factors<vectors>(dropout, sample, block, buffer);

@@ -23,7 +23,8 @@ void convert(const T* x, U* y, std::int64_t n) {
   each(n, [=](std::int64_t i, auto lanes) { store(y + i, load(x + i, lanes), lanes); });
 }
 
-// Rows are added in eights, and the eights to the total: short chains, a fixed order.
+// Rows are added in groups of eight, and the group sums to the total: short chains, in a fixed
+// order.
 template <class T>
 void column_sums(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns,
                  float* total) {
@@ -56,7 +57,7 @@ void lerp(float* x, const float* target, float part, std::int64_t n) {
   });
 }
 
-// Lane j adds elements j, j + 16, …; the lanes are then added in halves.
+// Lane j adds elements j, j + 16, …; then halves of the lanes are added until one is left.
 template <class T>
 double square_sum(const T* x, std::int64_t n) {
   constexpr int vectors = 16 / W, half = W / 2;

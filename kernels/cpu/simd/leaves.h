@@ -1,4 +1,5 @@
-// What each file of this folder gives to the table, within the namespace of its instruction set.
+// The entries that each file of this folder adds to the table, in the namespace of its instruction
+// set. make_table() returns the complete table.
 #pragma once
 
 #include "kernels/cpu/simd/table.h"

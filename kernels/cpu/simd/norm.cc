@@ -48,8 +48,8 @@ void norm_forward(const T* x, const T* weight, const T* bias, T* y, float* mean,
   *rstd = scale;
 }
 
-// With g = grad_y·weight and the normalised row h: rstd · (g - mean(g) - h·mean(g·h)); RMSNorm has
-// no mean(g).
+// grad_x = rstd · (g - mean(g) - h·mean(g·h)) with g = grad_y·weight and h the normalised row.
+// RMSNorm omits mean(g).
 template <class T>
 void norm_backward(const T* grad_y, const T* x, const T* weight, const float* mean, float rstd,
                    const T* residual, T* grad_x, std::int64_t n) {
@@ -75,7 +75,7 @@ void norm_backward(const T* grad_y, const T* x, const T* weight, const float* me
   });
 }
 
-// Rows in eights, as column_sums.
+// Rows are added in groups of eight, as in column_sums.
 template <class T>
 void norm_weight(const T* grad_y, const T* x, const float* mean, const float* rstd,
                  std::int64_t stride, std::int64_t rows, std::int64_t columns, float* grad_weight,

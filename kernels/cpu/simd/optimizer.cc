@@ -66,7 +66,7 @@ double adafactor_squares(const T* gradient, float scale, double* columns, std::i
   return sum_of(sums);
 }
 
-// gradient / sqrt(variance)
+// Returns gradient / sqrt(variance).
 template <class T, class Lanes>
 TRIDENT_INLINE F adafactor_direction(const AdafactorStep& step, const T* gradient, float row,
                                      const float* column, std::int64_t i, Lanes lanes) {

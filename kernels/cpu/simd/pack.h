@@ -1,7 +1,8 @@
-// Loops over memory, a vector or a pack of vectors at a time.
+// Loops over memory, one vector or a pack of vectors at a time. Compiled once per instruction set;
+// see kernels/cpu/simd/vec.h.
 //
-// An operation takes four cycles and two may start in each, so one vector at a time leaves most of
-// them unused: a pack does the same to N independent vectors, one after the other.
+// An operation takes four cycles and two may start in each cycle, so a single vector leaves most of
+// the cycles unused. A pack does the same operation on N independent vectors, one after the other.
 #pragma once
 
 #include "kernels/cpu/simd/vec.h"
@@ -22,7 +23,7 @@ TRIDENT_INLINE F part(const Pack<N>& x, int i) {
   return x.v[i];
 }
 
-// The pack type that an operation on A, B and C gives; at least one of them is a pack.
+// The pack type that results from an operation on A, B and C; at least one of them is a pack.
 template <class A, class B = F, class C = F>
 struct Packed {
   using type = typename Packed<B, C, F>::type;
@@ -96,12 +97,13 @@ TRIDENT_INLINE F sum_parts(const Pack<N>& x) {
   return sum;
 }
 
-// exp(x) of a vector or a pack with a relative error below 2e-7; 0 below -86.6, infinity above
-// 88.7, NaN of NaN. Cody & Waite's reduction and the polynomial of Cephes (Moshier).
+// exp(x) of a vector or a pack, with a relative error below 2e-7. The result is 0 below -86.6,
+// infinity above 88.7, and NaN for NaN. Cody & Waite's reduction and the polynomial of Cephes
+// (Moshier).
 template <class V>
 TRIDENT_INLINE V exp(const V& x) {
   constexpr float low = -86.6f;
-  // The larger is x where it is NaN; 2^128 · p is infinite above 88.72283.
+  // min and max return x if x is NaN. 2^128 · p is infinite above 88.72283.
   const V t = max(splat(low), min(splat(88.8f), x));
   const V n = rounded(t * splat(1.44269504088896341f));
   V r = fma(n, splat(-0.693359375f), t);
@@ -115,13 +117,13 @@ TRIDENT_INLINE V exp(const V& x) {
   return with_exponent(p, n, x, low);
 }
 
-// How many lanes of a vector are in memory: all, or the first n.
+// The lanes of a vector that are in memory: all, or the first n.
 struct All {};
 struct Some {
   std::int64_t n;
 };
 template <int N>
-struct Whole {};  // all of N vectors
+struct Whole {};  // all lanes of N vectors
 template <int N, class T>
 TRIDENT_INLINE Pack<N> load(const T* p, Whole<N>) {
   return each_part<Pack<N>>([&](int i) { return load(p + i * W); });
@@ -148,6 +150,7 @@ TRIDENT_INLINE void store(T* p, F x, Some some) {
   store_n(p, x, some.n);
 }
 
+// x in the lanes that are in memory, `rest` in the others.
 TRIDENT_INLINE F only(F x, All, F = F{}) {
   return x;
 }
@@ -160,8 +163,7 @@ TRIDENT_INLINE Pack<N> only(const Pack<N>& x, Whole<N>, F = F{}) {
   return x;
 }
 
-// Calls step(i, lanes) for each vector of [0, n), or for N of them together while there are as
-// many.
+// Calls step(i, lanes) for N vectors of [0, n) at a time, then for each vector of the remainder.
 template <int N, class Step>
 TRIDENT_INLINE void each_pack(std::int64_t n, Step step) {
   std::int64_t i = 0;

@@ -1,17 +1,18 @@
-// Small matrix products in registers, for attention.
+// Small matrix products in registers, for attention. Compiled once per instruction set; see
+// kernels/cpu/simd/vec.h.
 #pragma once
 
 #include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 
-// Element (i, p) of the left operand is a[i·rows + p·columns].
+// The left operand. Its element (i, p) is a[i·rows + p·columns].
 struct Left {
   const float* a;
   std::int64_t rows, columns;
 };
 
-// One tile of M rows and V vectors: c (+)= a b over k terms, added in ascending order.
+// One tile of M rows and V vectors: c (+)= a b over k terms, which are added in ascending order.
 template <int M, int V>
 TRIDENT_INLINE void product_tile(Left left, const float* b, std::int64_t b_row, float* c,
                                  std::int64_t c_row, std::int64_t k, bool add) {

@@ -1,13 +1,13 @@
-// One row times a matrix that is stored by columns, as a model's weights are: each of them is read
-// once, so its speed is the memory's. Each element's sum has an order of its own, whoever computes
-// it.
+// One row times a matrix that is stored by columns, as the weights of a model are. Each weight is
+// read once, so memory bandwidth limits the speed. The order of additions of an element is fixed:
+// it does not depend on the thread that computes the element.
 #include "kernels/cpu/simd/leaves.h"
 #include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
-// R rows of w at a time, with two sums each, so that enough loads are on their way.
+// Handles R rows of w at a time, with two sums each, so that enough loads are in flight.
 template <int R, class T>
 TRIDENT_INLINE void some_products(const float* x, const T* w, std::int64_t w_row, std::int64_t k,
                                   float* y) {

@@ -1,5 +1,6 @@
-// The inner loops of the CPU kernels over raw pointers, in three builds (SSE2, AVX2, AVX-512) of
-// one source; a table holds one build's. Letters: T rows, H columns, n elements.
+// The inner loops of the CPU kernels over raw pointers. One source is built three times (SSE2,
+// AVX2, AVX-512); a Table holds the functions of one build. The functions run in the calling
+// thread. Letters: T rows, H columns, n elements.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,16 @@ namespace trident::cpu::simd {
 enum class Isa { sse2, avx2, avx512 };
 const char* name_of(Isa isa);
 
-// Which elements of a dropout site are kept; see kernels/dropout.h.
+// Determines which elements of a dropout site are kept; see kernels/dropout.h.
 struct Dropout {
   std::uint64_t key = 0;
-  std::uint32_t threshold = 0;  // a word below it drops; 0: no dropout
+  std::uint32_t threshold = 0;  // words below it drop the element; 0: no dropout
   float keep_scale = 1;
 };
 
 // One sample and one key/value head with its `heads` query heads. Pointers are at the sample's
-// first row; rows of q, k, v (and their gradients) are `row` apart, of out and grad_out `out_row`.
+// first row. Rows of q, k, v and their gradients are `row` elements apart, rows of out and grad_out
+// `out_row`.
 template <class T>
 struct AttentionTask {
   std::int64_t sequence = 0, head_dim = 0, heads = 0, row = 0, out_row = 0;
@@ -31,10 +33,10 @@ struct AttentionTask {
   T *grad_q = nullptr, *grad_k = nullptr, *grad_v = nullptr;
   Dropout dropout;
   std::uint64_t sample = 0;
-  std::int64_t first_head = 0;  // global index of the first of the query heads
+  std::int64_t first_head = 0;  // global index of the first query head
 };
 
-// A rounded copy of the weights that an update rewrites: at most one of the two is there.
+// The rounded copy of the weights that an update rewrites; at most one of the two pointers is set.
 struct ModelWeight {
   BFloat16* bf16 = nullptr;
   Float16* f16 = nullptr;
@@ -43,12 +45,13 @@ struct ModelWeight {
   }
 };
 struct AdafactorStep {
-  float gradient_scale, decay, step_size, smallest;  // of an estimated variance
+  float gradient_scale, decay, step_size, smallest;  // smallest: floor of the variance
 };
 
+// The inner loops for the element type T.
 template <class T>
 struct Leaves {
-  // Element-wise over n; outputs may be inputs.
+  // Element-wise over n; an output may share the memory of an input.
   void (*accumulate)(const T* x, float* y, std::int64_t n);          // y += x
   void (*accumulate_bf16)(const T* x, BFloat16* y, std::int64_t n);  // y += x
   void (*accumulate_f16)(const T* x, Float16* y, std::int64_t n);    // y += x
@@ -71,23 +74,24 @@ struct Leaves {
   void (*swiglu_forward)(const T* gate, const T* up, T* y, std::int64_t n);
   void (*swiglu_backward)(const T* gate, const T* up, const T* grad_y, T* grad_gate, T* grad_up,
                           std::int64_t n);
-  // y = dropout(x) (+ residual); elements first … first + n of the sample.
+  // y = dropout(x) (+ residual), for elements first … first + n of the sample.
   void (*dropout_add)(const Dropout&, std::uint64_t sample, std::uint64_t first, const T* x,
                       const T* residual, T* y, std::int64_t n);
-  // (first, second) turned by the angles whose cosines and sines are given, n pairs.
+  // Rotates the n pairs (first, second) by the angles whose cosines and sines are given.
   void (*rotate)(T* first, T* second, const float* cosine, const float* sine, std::int64_t n);
 
-  // Over columns of (T, H), rows `stride` apart, in an order that T alone decides.
+  // Over the columns of (T, H), with rows `stride` apart. T alone determines the order of
+  // additions.
   void (*column_sums)(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns,
                       float* total);                 // total += sum over rows
-  double (*square_sum)(const T* x, std::int64_t n);  // 16 lanes whatever the instruction set
-  // grad_weight += sum of grad_y · (x - mean)·rstd, grad_bias += sum of grad_y; mean and grad_bias
-  // are null for RMSNorm.
+  double (*square_sum)(const T* x, std::int64_t n);  // 16 lanes on every instruction set
+  // grad_weight += the sum of grad_y · (x - mean)·rstd, grad_bias += the sum of grad_y. mean and
+  // grad_bias are null for RMSNorm.
   void (*norm_weight)(const T* grad_y, const T* x, const float* mean, const float* rstd,
                       std::int64_t stride, std::int64_t rows, std::int64_t columns,
                       float* grad_weight, float* grad_bias);
 
-  // y[i] = sum over k of x · row i of w, whose rows are w_row apart.
+  // y[i] = the sum over k of x · row i of w; rows of w are w_row apart.
   void (*row_products)(const float* x, const T* w, std::int64_t w_row, std::int64_t rows,
                        std::int64_t k, float* y);
 
@@ -96,32 +100,32 @@ struct Leaves {
                        std::int64_t n, float epsilon);  // bias and mean null: RMSNorm
   void (*norm_backward)(const T* grad_y, const T* x, const T* weight, const float* mean, float rstd,
                         const T* residual, T* grad_x, std::int64_t n);
-  float (*maximum)(const T* x, std::int64_t n);  // -infinity of none
-  // totals: sum of exp(x - maximum), sum of x - maximum.
+  float (*maximum)(const T* x, std::int64_t n);  // -infinity for n = 0
+  // totals: the sum of exp(x - maximum), and the sum of x - maximum.
   void (*shifted_sums)(const T* x, std::int64_t n, float maximum, float totals[2]);
   // x := scale · (exp(x - maximum) / total - uniform)
   void (*softmax_gradient)(T* x, std::int64_t n, float maximum, float total, float uniform,
                            float scale);
 
-  // Updates of n weights by gradients of this type; buffer may be null.
+  // Updates of n weights by gradients of type T; buffer may be null.
   void (*adam)(const AdamStep&, float* weight, const T* gradient, float* moment1, float* moment2,
                ModelWeight, std::int64_t n);
   void (*sgd)(const SgdStep&, float* weight, const T* gradient, float* buffer, ModelWeight,
               std::int64_t n);
-  // Part of a row of a matrix, or of a vector, of which the variance is row · column[i].
-  // columns[i] += (scale · gradient[i])², columns may be null; gives the sum of these squares.
+  // Adafactor on a part of a row of a matrix, or on a vector; the variance is row · column[i].
+  // columns[i] += (scale · gradient[i])²; columns may be null. Returns the sum of these squares.
   double (*adafactor_squares)(const T* gradient, float scale, double* columns, std::int64_t n);
-  // The sum of squares of gradient / sqrt(variance).
+  // Returns the sum of the squares of gradient / sqrt(variance).
   double (*adafactor_size)(const AdafactorStep&, const T* gradient, float row, const float* column,
                            std::int64_t n);
   void (*adafactor_update)(const AdafactorStep&, float* weight, const T* gradient, float row,
                            const float* column, ModelWeight, std::int64_t n);
 
-  // scratch: attention_scratch floats, 64-byte aligned.
+  // scratch: attention_scratch() floats, 64-byte aligned.
   void (*attention_forward)(const AttentionTask<T>&, float* scratch);
   void (*attention_backward)(const AttentionTask<T>&, float* scratch);
-  // out = softmax(q · keys / sqrt(D)) values: one query of D, `count` keys and values, which lie
-  // `row` apart; scores: `count` floats to work in.
+  // out = softmax(q · keys / sqrt(D)) values for one query of D elements and `count` keys and
+  // values, which lie `row` apart. scores: scratch of `count` floats.
   void (*attend)(const T* q, const T* keys, const T* values, std::int64_t row, std::int64_t count,
                  std::int64_t head_dim, float* scores, T* out);
 };
@@ -133,7 +137,7 @@ struct Table {
   Leaves<Float16> f16;
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*lerp)(float* x, const float* target, float part, std::int64_t n);
-  // Floats of scratch for an attention task of this size; forward and backward.
+  // The number of scratch floats for an attention task of this size, forward or backward.
   std::int64_t (*attention_scratch)(std::int64_t sequence, std::int64_t head_dim, bool backward);
 
   template <class T>
@@ -148,8 +152,10 @@ struct Table {
   }
 };
 
+// Returns the table of an instruction set. Throws Error if the processor lacks it.
 const Table& table(Isa isa);
-bool supported(Isa isa);  // by this processor
+bool supported(Isa isa);  // whether this processor has it
+// The widest instruction set of this processor.
 Isa best_isa();
 
 }  // namespace trident::cpu::simd

@@ -1,12 +1,13 @@
 // One vector of floats, as wide as the instruction set this file is compiled for.
 //
 // The files of this folder are compiled once per instruction set, each time in a namespace of its
-// own (TRIDENT_ISA) and with TRIDENT_ISA_WIDTH floats a vector. Everything here has internal
-// linkage and nothing calls an inline function of the standard library: the linker would keep one
-// of the three copies, and a machine without AVX-512 could get that one.
+// own (TRIDENT_ISA) and with TRIDENT_ISA_WIDTH floats in a vector. Everything here has internal
+// linkage, and nothing calls an inline function of the standard library. The linker would keep only
+// one of the three copies of such a function, and a machine without AVX-512 could get the AVX-512
+// copy.
 //
-// Multiply-adds are fused only where the code says fma(), so that an element's value does not
-// depend on the loop, tail or tile in which it was computed.
+// Multiply-adds are fused only where the code says fma(), so an element's value does not depend on
+// the loop, tail or tile that computes it.
 #pragma once
 
 #include <immintrin.h>
@@ -23,7 +24,7 @@ inline constexpr int W = TRIDENT_ISA_WIDTH;  // floats in a vector
 
 typedef float F __attribute__((vector_size(4 * W)));
 typedef std::int32_t I __attribute__((vector_size(4 * W)));
-typedef double D __attribute__((vector_size(4 * W)));  // half as many
+typedef double D __attribute__((vector_size(4 * W)));  // half as many lanes
 
 TRIDENT_INLINE F floats(I x) {
   return (F)x;
@@ -91,7 +92,7 @@ TRIDENT_INLINE F fma(F a, F b, F c) {
 TRIDENT_INLINE F square_root(F x) {
   return _mm512_sqrt_ps(x);
 }
-TRIDENT_INLINE F max(F a, F b) {  // b where either is NaN
+TRIDENT_INLINE F max(F a, F b) {  // b if either is NaN
   return _mm512_max_ps(a, b);
 }
 TRIDENT_INLINE F min(F a, F b) {
@@ -100,7 +101,8 @@ TRIDENT_INLINE F min(F a, F b) {
 TRIDENT_INLINE F rounded(F x) {  // to the nearest integer
   return _mm512_roundscale_ps(x, 0);
 }
-// p · 2^n for p in [0.7, 1.5), n = rounded(x · log2(e)): 0 where x < low, NaN where x is.
+// p · 2^n for p in [0.7, 1.5), n = rounded(x · log2(e)). The result is 0 if x < low, NaN if x is
+// NaN.
 TRIDENT_INLINE F with_exponent(F p, F n, F x, float low) {
   return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, splat(low), _CMP_NLT_UQ), p, n);
 }
@@ -112,7 +114,7 @@ TRIDENT_INLINE F inverse(F x) {
 TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherwise
   return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), then);
 }
-TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in n lanes, then rest
+TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in the first n lanes, then rest
   return _mm512_mask_mov_ps(rest, first(n), x);
 }
 TRIDENT_INLINE D low(F x) {
@@ -163,7 +165,7 @@ TRIDENT_INLINE F fma(F a, F b, F c) {
 TRIDENT_INLINE F square_root(F x) {
   return _mm256_sqrt_ps(x);
 }
-TRIDENT_INLINE F max(F a, F b) {  // b where either is NaN
+TRIDENT_INLINE F max(F a, F b) {  // b if either is NaN
   return _mm256_max_ps(a, b);
 }
 TRIDENT_INLINE F min(F a, F b) {
@@ -175,7 +177,7 @@ TRIDENT_INLINE I nearest(F x) {
 TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherwise
   return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
 }
-TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in n lanes, then rest
+TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in the first n lanes, then rest
   return _mm256_blendv_ps(rest, x, _mm256_castsi256_ps(first(n)));
 }
 TRIDENT_INLINE D low(F x) {
@@ -234,7 +236,7 @@ TRIDENT_INLINE __m128i narrow(F x) {
 TRIDENT_INLINE void store(BFloat16* p, F x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), narrow(x));
 }
-TRIDENT_INLINE F load(const Float16* p) {  // no instruction for it: core/dtype.cc converts
+TRIDENT_INLINE F load(const Float16* p) {  // no instruction: core/dtype.cc converts
   F x;
   for (int i = 0; i < W; ++i) x[i] = static_cast<float>(p[i]);
   return x;
@@ -248,7 +250,7 @@ TRIDENT_INLINE F fma(F a, F b, F c) {
 TRIDENT_INLINE F square_root(F x) {
   return _mm_sqrt_ps(x);
 }
-TRIDENT_INLINE F max(F a, F b) {  // b where either is NaN
+TRIDENT_INLINE F max(F a, F b) {  // b if either is NaN
   return _mm_max_ps(a, b);
 }
 TRIDENT_INLINE F min(F a, F b) {
@@ -261,7 +263,7 @@ TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherw
   const __m128 mask = _mm_cmplt_ps(a, b);
   return _mm_or_ps(_mm_and_ps(mask, then), _mm_andnot_ps(mask, otherwise));
 }
-TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in n lanes, then rest
+TRIDENT_INLINE F first_n(F x, F rest, std::int64_t n) {  // x in the first n lanes, then rest
   for (int i = 0; i < n; ++i) rest[i] = x[i];
   return rest;
 }
@@ -279,7 +281,7 @@ TRIDENT_INLINE F rounded(F x) {
   return __builtin_convertvector(nearest(x), F);
 }
 TRIDENT_INLINE F with_exponent(F p, F n, F x, float low) {
-  // In two factors, because n may be 128.
+  // Multiplies by two factors, because n may be 128.
   return less(x, splat(low), F{}, p * floats((nearest(n) + 126) << 23) * splat(2.0f));
 }
 TRIDENT_INLINE F inverse(F x) {
@@ -312,7 +314,7 @@ TRIDENT_INLINE void store_n(Float16* p, F x, std::int64_t n) {
 }
 #endif
 
-// Halves are added until one lane is left.
+// Adds halves until one lane is left.
 TRIDENT_INLINE float sum_lanes(F x) {
 #if TRIDENT_ISA_WIDTH == 16
   const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));

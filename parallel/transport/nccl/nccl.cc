@@ -52,20 +52,21 @@ ncclDataType_t type_of(DType dtype) {
 
 class NcclCommunicator;
 
-// Blocks that a kernel for messages may take: several of them run beside each other and beside
-// products, and NCCL's buffers grow with it.
+// The number of thread blocks that a kernel for messages may take. Several of these kernels run
+// concurrently with each other and with products, and NCCL's buffers grow with this number.
 constexpr int message_blocks = 8;
 
 ncclConfig_t config_of(Carries carries) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  // Calls return before they have done their work, so that a peer that never comes stops none.
+  // Calls return before they have done their work, so that a peer that never comes blocks none of
+  // them.
   config.blocking = 0;
   if (carries == Carries::messages) config.maxCTAs = message_blocks;
   return config;
 }
 
-// Looks after the communicators of a rank: an error of NCCL's, an operation that doesn't end in
-// time, or the end of all ranks aborts them, so that no queue stands still for ever.
+// Watches the communicators of a rank. An error of NCCL's, an operation that doesn't end in time,
+// or the end of all ranks aborts them, so that no queue stands still for ever.
 class Watch {
  public:
   explicit Watch(std::shared_ptr<Endpoint> host)
@@ -107,21 +108,22 @@ class NcclCommunicator final : public Communicator {
       : watch_(std::move(watch)), name_(std::move(name)), device_(device) {
     open([&] {
       ncclConfig_t config = config_of(carries);
-      demand(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), opening);
+      check_or_abort_reason(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config),
+                            opening);
     });
   }
-  // Takes one that is there.
+  // Takes over an existing communicator of NCCL's.
   NcclCommunicator(std::shared_ptr<Watch> watch, std::string name, ncclComm_t part, Device& device)
       : watch_(std::move(watch)), name_(std::move(name)), device_(device) {
     open([&] { communicator_ = part; });
   }
   ~NcclCommunicator() override {
-    // What is under way is still wanted, but for a time only.
+    // Operations in flight are still wanted, but only within the timeout.
     while (!finished()) std::this_thread::sleep_for(std::chrono::microseconds(100));
     watch_->remove(this);
     const std::lock_guard lock(mutex_);
     if (communicator_ == nullptr) return;
-    // Nobody watches it any more.
+    // The watch does not check this communicator any more.
     ncclResult_t state = ncclSuccess;
     const bool sound = ncclCommGetAsyncError(communicator_, &state) == ncclSuccess &&
                        state == ncclSuccess && (under_way_.empty() || ended(under_way_.back()));
@@ -133,16 +135,16 @@ class NcclCommunicator final : public Communicator {
     {
       const std::lock_guard lock(mutex_);
       need_open("a split");
-      // No resources are shared: kernels of communicators that share some run one after the other,
-      // and a message would hold up what it waits for.
+      // The communicators share no resources. Kernels of communicators that do run one after the
+      // other, and a message would hold up the operation that it waits for.
       ncclConfig_t config = config_of(Carries::collectives);
       try {
-        demand(ncclCommSplit(communicator_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part,
-                             &config),
-               opening);
-        settle(opening);
+        check_or_abort_reason(ncclCommSplit(communicator_, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
+                                            key, &part, &config),
+                              opening);
+        wait_until_enqueued(opening);
       } catch (...) {
-        // NCCL stores the part when its own thread is done with it, for which the abort waits.
+        // NCCL's own thread stores the part when it is done with it; the abort waits for that.
         ncclCommAbort(std::exchange(communicator_, nullptr));
         if (part != nullptr) ncclCommAbort(part);
         throw;
@@ -194,8 +196,8 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  // For the watch. What is wrong, or nothing; nothing either while a call is being made, which
-  // has an end of its own.
+  // For the watch: the problem of this communicator, or "". It is "", too, while a call is being
+  // made, which has a limit of its own.
   std::string problem() {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || communicator_ == nullptr) return "";
@@ -224,10 +226,10 @@ class NcclCommunicator final : public Communicator {
 
   template <class Make>
   void open(const Make& make) {
-    const auto here = device_.make_event();  // the device becomes the calling thread's
+    const auto here = device_.make_event();  // makes the device the calling thread's
     try {
       make();
-      if (communicator_ != nullptr) settle(opening);
+      if (communicator_ != nullptr) wait_until_enqueued(opening);
     } catch (...) {
       if (communicator_ != nullptr) ncclCommAbort(communicator_);
       throw;
@@ -239,7 +241,8 @@ class NcclCommunicator final : public Communicator {
     watch_->host().check();
     throw CommunicationError("nccl: " + place(what) + ": the communicator was aborted");
   }
-  // Nothing is under way, or it has failed or is late, for which the watch ends all ranks.
+  // Whether nothing is in flight. True, too, where an operation has failed or is late: the watch
+  // then ends all ranks.
   bool finished() const noexcept {
     try {
       watch_->host().check();
@@ -261,9 +264,10 @@ class NcclCommunicator final : public Communicator {
   static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclAvg; }
   std::string place(const std::string& what) const { return "group '" + name_ + "': " + what; }
 
-  // What all ranks were ended for comes before what NCCL makes of it; a peer's end may be known to
-  // NCCL before the hosts have told of it.
-  void demand(ncclResult_t result, const char* what) const {
+  // Throws if `result` is an error. The reason for which all ranks were ended precedes NCCL's own
+  // error. NCCL may know of a peer's end before the hosts have reported it, so this waits a while
+  // for the hosts.
+  void check_or_abort_reason(ncclResult_t result, const char* what) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     Countdown patience{std::chrono::seconds(1)};
     do {
@@ -273,18 +277,18 @@ class NcclCommunicator final : public Communicator {
     check(result, place(what), communicator_);
   }
 
-  // Until what was called is in its queue.
-  void settle(const char* what) const {
+  // Waits until the called operation is in its queue.
+  void wait_until_enqueued(const char* what) const {
     Countdown countdown = watch_->host().countdown();
     for (int looks = 0;; ++looks) {
       ncclResult_t state = ncclSuccess;
-      demand(ncclCommGetAsyncError(communicator_, &state), what);
-      if (state != ncclInProgress) return demand(state, what);
+      check_or_abort_reason(ncclCommGetAsyncError(communicator_, &state), what);
+      if (state != ncclInProgress) return check_or_abort_reason(state, what);
       watch_->host().check();
       if (countdown.over()) {
         throw CommunicationError("nccl: " + late(what));
       }
-      // Most calls take less than a sleep does.
+      // Most calls take less time than a sleep.
       looks < 200 ? std::this_thread::yield()
                   : std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
@@ -298,8 +302,8 @@ class NcclCommunicator final : public Communicator {
   void run(const Access& access, const char* what, const Call& call) {
     const std::lock_guard lock(mutex_);
     need_open(what);
-    demand(call(communicator_, cuda::queue_of(access).stream), what);
-    settle(what);
+    check_or_abort_reason(call(communicator_, cuda::queue_of(access).stream), what);
+    wait_until_enqueued(what);
     while (under_way_.size() > 1 && under_way_.front().end->reached()) under_way_.pop_front();
     auto end = device_.make_event();
     end->record(access);
@@ -332,7 +336,7 @@ void Watch::run() {
         if (problem.empty()) continue;
         error = std::make_exception_ptr(CommunicationError("nccl: " + problem));
       } catch (const std::exception&) {
-        error = std::current_exception();  // the device's
+        error = std::current_exception();  // the device's error
       }
       host_->fail(error);
       abort_all();
@@ -341,7 +345,7 @@ void Watch::run() {
   }
 }
 
-// At once: a thread inside one communicator may wait for a kernel of another.
+// Aborts all communicators at once: a thread inside one may wait for a kernel of another.
 void Watch::abort_all() {
   std::vector<std::thread> threads;
   for (NcclCommunicator* const one : all_) threads.emplace_back([one] { one->abort(); });

@@ -1,5 +1,6 @@
-// NCCL under a transport: the hosts go on as before (threads, or MPI), tensors of GPUs go by
-// NCCL's communicators. A build without CUDA links transport/no_nccl.cc.
+// NCCL under a transport: the hosts communicate as before (by threads, or MPI), and NCCL's
+// communicators carry the tensors of GPUs. A build without CUDA links
+// parallel/transport/no_nccl.cc.
 #pragma once
 
 #include <memory>
@@ -10,11 +11,11 @@
 
 namespace trident {
 
-// NCCL serves at most one rank on a GPU.
+// NCCL serves at most one rank on a GPU. Throws RequestError in a build without CUDA.
 std::shared_ptr<CommunicatorLibrary> make_nccl(std::shared_ptr<Endpoint> host);
 
-// It doesn't say what it makes of NaNs in minimum and maximum, and has no operations on bits.
-// Outside deterministic mode only: the order of additions is its own.
+// NCCL doesn't define minimum and maximum of NaNs, and has no operations on bits. It chooses the
+// order of additions itself, so it reduces only outside deterministic mode.
 inline bool nccl_reduces(ReduceOp op, bool deterministic) {
   return !deterministic && (op == ReduceOp::sum || op == ReduceOp::average);
 }

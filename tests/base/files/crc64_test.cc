@@ -25,7 +25,7 @@ TEST(Crc64, OfBlocksIsTheSameWhoeverAddsWhichBytes) {
     for (const std::size_t block : {1u, 16u, 100u, 5000u}) {
       std::string text(size, ' ');
       for (char& c : text) c = static_cast<char>(random());
-      // Random pieces, in any order, by one of three ranks.
+      // The text in random slices, in any order, each added by one of three ranks.
       std::vector<std::pair<std::size_t, std::size_t>> pieces;
       for (std::size_t at = 0; at < size;) {
         const std::size_t n = std::min<std::size_t>(size - at, 1 + random() % 300);

@@ -1,4 +1,4 @@
-// Files written by parts, past the page cache where they are large.
+// Tests files that are written in parts, and past the page cache where they are large.
 #include "base/files/file_system.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::string random_text(std::size_t bytes, std::mt19937& random) {
   return text;
 }
 
-// Cuts [0, bytes) into parts of up to `largest` bytes, most of which end anywhere.
+// Splits [0, bytes) into parts of up to `largest` bytes. Most parts end at unaligned offsets.
 Parts cut(std::uint64_t bytes, std::uint64_t largest, std::mt19937& random) {
   Parts parts;
   for (std::uint64_t begin = 0; begin < bytes;) {
@@ -43,14 +43,14 @@ Parts cut(std::uint64_t bytes, std::uint64_t largest, std::mt19937& random) {
   return parts;
 }
 
-// Several ranks that each write some stretches of one file, in an order of their own.
+// Several ranks write contiguous ranges of one file, each rank in its own order.
 void write_by_parts(const std::string& path, const std::string& text, std::uint64_t largest,
                     std::mt19937& random) {
   constexpr int writers = 3;
   std::vector<Parts> of(writers);
   int writer = 0;
   for (const auto& part : cut(text.size(), largest, random)) {
-    if (random() % 3 == 0) writer = static_cast<int>(random() % writers);  // else it goes on
+    if (random() % 3 == 0) writer = static_cast<int>(random() % writers);  // else the writer stays
     of[static_cast<std::size_t>(writer)].push_back(part);
   }
   auto first = real_files().create(path, text.size());
@@ -73,7 +73,7 @@ void write_by_parts(const std::string& path, const std::string& text, std::uint6
 TEST(FileSystem, PartsOfAnySizeAtAnyPlaceMakeTheFile) {
   std::mt19937 random(7);
   const TempDir disk;
-  // Where there is no writing past the cache, too.
+  // The second folder is in memory: a file system that can't write past the page cache.
   const std::string memory = "/dev/shm/trident-file-system-test-" + disk.path().substr(5 + 8);
   std::filesystem::create_directory(memory);
   for (const std::string& folder : {disk.path(), memory}) {

@@ -160,7 +160,7 @@ TEST(File, AnUnusableOutputDirectoryIsAClearError) {
   spit(dir / "file", "x");
   EXPECT_THAT(message_of<Error>([&] { write_file_atomic(dir / "none/a", "x"); }),
               HasSubstr("creating it failed: No such file or directory"));
-  // Root may write anywhere, but not below a file, and not into the kernel's own directories.
+  // Root may write anywhere except below a file and into the kernel's own directories.
   EXPECT_THAT(message_of<Error>([&] { write_file_atomic(dir / "file/a", "x"); }),
               HasSubstr("Not a directory"));
   EXPECT_THAT(message_of<RequestError>([&] { require_output_directory(dir / "file/out"); }),
@@ -184,7 +184,7 @@ TEST(File, NewDirectoriesGoAgainUnlessTheyAreUsed) {
   {
     const NewDirectories made(dir / "used/by/others");
     spit(dir / "used/by/file", "x");
-    const NewDirectories again(dir / "used/by/others");  // made nothing, removes nothing
+    const NewDirectories again(dir / "used/by/others");  // creates no directory, so removes none
   }
   EXPECT_TRUE(std::filesystem::exists(dir / "used/by/file"));
   EXPECT_FALSE(std::filesystem::exists(dir / "used/by/others"));

@@ -29,8 +29,8 @@ TEST(StrictJson, ReadsWhatTheLibraryReads) {
 
 TEST(StrictJson, NamesADuplicateKeyByPathAndPlace) {
   EXPECT_EQ(error_of("{\"a\": 1,\n \"b\": [{\"c/d\": 1, \"c/d\": 2}]}"),
-            "f.json:2:19: /b/0/c~1d: this key is there twice");
-  EXPECT_EQ(error_of(R"({"x\"y": 1, "x\"y": 2})"), "f.json:1:13: /x\"y: this key is there twice");
+            "f.json:2:19: /b/0/c~1d: this key occurs twice");
+  EXPECT_EQ(error_of(R"({"x\"y": 1, "x\"y": 2})"), "f.json:1:13: /x\"y: this key occurs twice");
   EXPECT_EQ(error_of(R"({"a": {"k": 1}, "b": {"k": 1}})"), "no error");
 }
 

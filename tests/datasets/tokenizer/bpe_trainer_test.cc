@@ -32,7 +32,7 @@ Merges merges_of(const TrainedBpe& trained) {
   return merges;
 }
 
-// The rule as it is said: all pairs are counted anew before each merge.
+// The rule as its definition: all pairs are counted again before each merge.
 Merges slowly(const std::map<std::string, int>& words, const BpeTraining& training) {
   const TrainedBpe bytes = train_bpe({}, {.vocab_size = 256});
   std::vector<std::string> tokens = bytes.tokens;
@@ -67,7 +67,7 @@ Merges slowly(const std::map<std::string, int>& words, const BpeTraining& traini
   return merges;
 }
 
-// The example of Sennrich et al. 2016.
+// This is the example of Sennrich et al. 2016.
 TEST(BpeTrainer, JoinsThePairThatComesMostOften) {
   auto words = counted({{"low", 5}, {"lower", 2}, {"newest", 6}, {"widest", 3}});
   const TrainedBpe trained = train_bpe(std::move(words), {.vocab_size = 260});
@@ -76,7 +76,7 @@ TEST(BpeTrainer, JoinsThePairThatComesMostOften) {
   EXPECT_EQ(trained.tokens[257], "est");
 }
 
-// Few letters, so that many pairs come equally often, and words overlap themselves.
+// The words have few letters, so that many pairs are equally frequent and words overlap themselves.
 TEST(BpeTrainer, FindsTheMergesOfCountingAnew) {
   std::mt19937 draw(5);
   for (int round = 0; round < 20; ++round) {

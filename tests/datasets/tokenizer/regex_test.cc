@@ -10,7 +10,7 @@
 namespace trident {
 namespace {
 
-// Oniguruma's library has functions of these names, which work on another regex_t.
+// Oniguruma's library defines functions of these names, which work on another regex_t.
 TEST(Regex, TakesNobodysRegcomp) {
   for (void* function : {reinterpret_cast<void*>(&::regcomp), reinterpret_cast<void*>(&::regexec),
                          reinterpret_cast<void*>(&::regfree)}) {

@@ -30,7 +30,7 @@ Ids encoded(const Tokenizer& tokenizer, std::string_view text) {
   return ids;
 }
 
-// Small tokenizers of six kinds and what `tokenizers` 0.23.3 makes of awkward texts
+// Small tokenizers of six kinds, with the tokens that `tokenizers` 0.23.3 makes of difficult texts
 // (tests/peers/tokenizer_peer.py --write-golden).
 class GoldenTokenizer : public ::testing::TestWithParam<const char*> {
  protected:
@@ -44,7 +44,7 @@ class GoldenTokenizer : public ::testing::TestWithParam<const char*> {
 
 TEST_P(GoldenTokenizer, GivesTheSameIds) {
   Tokenizer::Memory memory(tokenizer);
-  for (int again = 0; again < 2; ++again) {  // then from what it remembers
+  for (int again = 0; again < 2; ++again) {  // the second time from its memory
     for (const json& one : cases) {
       const auto text = one["text"].get<std::string>();
       Ids ids;
@@ -72,7 +72,8 @@ TEST_P(GoldenTokenizer, PartsHaveTheIdsOfTheWhole) {
   Ids ids;
   std::size_t begin = 0, parts = 0;
   for (; begin < text.size(); ++parts) {
-    const std::size_t end = std::min(tokenizer.next_cut(text, begin + 1, memory), text.size());
+    const std::size_t end =
+        std::min(tokenizer.next_split_point(text, begin + 1, memory), text.size());
     tokenizer.encode(std::string_view(text).substr(begin, end - begin), memory, ids, begin > 0);
     begin = end;
   }
@@ -96,11 +97,11 @@ INSTANTIATE_TEST_SUITE_P(Registry, GoldenTokenizer,
                          ::testing::Values("byte_level", "metaspace", "sentencepiece_bpe",
                                            "unigram", "word_piece", "words"));
 
-// A tokenizer.json with one change, and what is said of it.
+// A tokenizer.json with one change, and its error.
 struct Broken {
   const char* name;
   const char* file;
-  const char* pointer;  // what is replaced, or added
+  const char* pointer;  // the value that is replaced or added
   json value;
   const char* problem;
 };
@@ -165,7 +166,7 @@ TEST(Tokenizer, OtherTextIsNoTokenizer) {
   }
 }
 
-// As in `tokenizers`, a text of which normalizers make ever more is given up.
+// Like `tokenizers`, the tokenizer refuses a text that its normalizers enlarge without bounds.
 TEST(Tokenizer, ATextThatGrowsWithoutBoundsIsGivenUp) {
   json document = golden("words");
   const json doubling = {
@@ -177,8 +178,8 @@ TEST(Tokenizer, ATextThatGrowsWithoutBoundsIsGivenUp) {
   EXPECT_THROW(encoded(tokenizer, "aaaaaaaa"), Error);
 }
 
-// As `tokenizers` has it: white space that is stripped behind a token may begin others, and text
-// goes on behind the last of these.
+// As in `tokenizers`, white space that is stripped after a token may contain the beginnings of
+// other tokens. The text continues after the last of these.
 TEST(Tokenizer, StrippedSpaceMayHoldOtherTokens) {
   json document = golden("words");
   document["normalizer"] = nullptr;
@@ -198,8 +199,8 @@ TEST(Tokenizer, StrippedSpaceMayHoldOtherTokens) {
   EXPECT_EQ(encoded(tokenizer, "<right>\t\t"), (Ids{right, tab, tab}));
 }
 
-// Ids of added tokens go on after the number of entries, as in `tokenizers`: whatever the largest
-// id is, and with pieces that come twice.
+// As in `tokenizers`, ids of added tokens start at the number of entries, whatever the largest id
+// is, and also with duplicate pieces.
 TEST(Tokenizer, AddedTokensFollowTheEntries) {
   for (const char* name : {"words", "unigram"}) {
     json document = golden(name);
@@ -224,10 +225,10 @@ TEST(Tokenizer, AMergeAcrossASpaceLeavesNoPlaceToCut) {
   document["model"]["merges"].push_back({"e", "\u2581a"});
   const Tokenizer tokenizer(json_text(document), "t.json");
   Tokenizer::Memory memory(tokenizer);
-  EXPECT_EQ(tokenizer.next_cut("some words of a text", 1, memory), std::string::npos);
+  EXPECT_EQ(tokenizer.next_split_point("some words of a text", 1, memory), std::string::npos);
 }
 
-// What a tokenizer may do that makes a place between words none to cut at.
+// A setting of a tokenizer with which text can't be split between words.
 struct Uncut {
   const char* name;
   const char* file;
@@ -241,20 +242,20 @@ TEST_P(UncutTokenizer, FindsNoPlace) {
   const Uncut& uncut = GetParam();
   const std::string text = "some words of a text";
   json document = golden(uncut.file);
-  const auto next_cut = [&] {
+  const auto next_split_point = [&] {
     const Tokenizer tokenizer(json_text(document), "t.json");
     Tokenizer::Memory memory(tokenizer);
-    return tokenizer.next_cut(text, 1, memory);
+    return tokenizer.next_split_point(text, 1, memory);
   };
-  EXPECT_EQ(next_cut(), 4u);
+  EXPECT_EQ(next_split_point(), 4u);
   document[json::json_pointer(uncut.pointer)] = uncut.value;
-  EXPECT_EQ(next_cut(), std::string::npos);
+  EXPECT_EQ(next_split_point(), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Changes, UncutTokenizer,
     ::testing::Values(
-        // A word's first and last characters are marked, and a whole text is one word.
+        // The first and last characters of a word are marked, and a complete text is one word.
         Uncut{"WordPrefix", "sentencepiece_bpe", "/model/continuing_subword_prefix", "##"},
         Uncut{"WordSuffix", "sentencepiece_bpe", "/model/end_of_word_suffix", "</w>"},
         Uncut{"WholeWordsFirst", "sentencepiece_bpe", "/model/ignore_merges", true},
@@ -269,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(
         Uncut{"TakesSpace", "byte_level", "/added_tokens/0/rstrip", true}),
     [](const auto& tested) { return tested.param.name; });
 
-// A vocabulary without an unknown token, and a character that it hasn't.
+// The vocabulary has no unknown token and lacks one character.
 TEST(Tokenizer, ACharacterWithoutATokenIsAnError) {
   json document = golden("words");
   document["model"]["unk_token"] = "absent";

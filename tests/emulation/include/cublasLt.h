@@ -1,4 +1,4 @@
-// As much of cuBLASLt's interface as kernels/cuda/gemm_cublaslt.cc uses, on an emulated GPU.
+// The part of cuBLASLt's interface that kernels/cuda/gemm_cublaslt.cc uses, on an emulated GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -30,7 +30,7 @@ std::size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t*);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t);
 
-// By columns, `ld` elements from one to the next.
+// Column-major, with `ld` elements from one column to the next.
 struct cublasLtMatrixLayoutOpaque_t;
 using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t*, cudaDataType_t,
@@ -62,7 +62,7 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t);
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t,
                                               const void* value, std::size_t bytes);
 
-// How the parts of a product whose k is split are added up.
+// The way in which the parts of a product with split k are added up.
 enum cublasLtReductionScheme_t {
   CUBLASLT_REDUCTION_SCHEME_NONE = 0,
   CUBLASLT_REDUCTION_SCHEME_INPLACE = 1,  // in the output's type
@@ -110,7 +110,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void
                               const cublasLtMatmulAlgo_t*, void* workspace,
                               std::size_t workspace_bytes, cudaStream_t);
 
-// For tests.
+// Controls for tests.
 namespace emulation {
 
 // The heuristic knows this many algorithms. They give the same bits; the last runs no product.
@@ -118,9 +118,9 @@ inline constexpr int product_algorithms = 3;
 
 struct ProductCounts {
   int asked = 0;                                 // calls of the heuristic
-  int in_tf32 = 0;                               // of those done
+  int in_tf32 = 0;                               // of those that ran
   std::array<int, product_algorithms> done{};    // by algorithm
-  std::array<int, product_algorithms> failed{};  // that cublasLtMatmul refused
+  std::array<int, product_algorithms> failed{};  // refused by cublasLtMatmul
   int of_all() const {
     int sum = 0;
     for (int i = 0; i < product_algorithms; ++i) {
@@ -129,7 +129,7 @@ struct ProductCounts {
     return sum;
   }
 };
-// Of an epilogue, since the last reset.
+// The counts of an epilogue since the last reset.
 ProductCounts product_counts(cublasLtEpilogue_t);
 void reset_product_counts();
 

@@ -1,8 +1,8 @@
-// A GPU made of host threads, for tests on machines without one: as much of the CUDA runtime's
-// interface as kernels/cuda uses, under the same names. Found in place of CUDA's own header, it
-// lets the kernels' sources compile as C++ and run: a stream is a thread that does its work in
-// order, a block's threads are fibers that meet at barriers and shuffles. What it cannot show:
-// speed, cuBLASLt, cuDNN, NCCL, and whatever differs between the two compilers.
+// A GPU made of host threads, for tests on machines without one. It has the part of the CUDA
+// runtime's interface that kernels/cuda uses, under the same names. It replaces CUDA's own header,
+// so that the kernels' sources compile as C++ and run. A stream is a thread that does its work in
+// order; a block's threads are fibers that meet at barriers and shuffles. It can't show speed,
+// cuBLASLt, cuDNN, NCCL, or differences between the two compilers.
 #pragma once
 
 #include <cmath>
@@ -18,7 +18,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// A block runs on one thread of the host, and so have its fibers one of these.
+// A block runs on one thread of the host, so its fibers share a thread_local variable.
 #define __shared__ static thread_local
 
 struct uint3 {
@@ -47,7 +47,7 @@ extern thread_local dim3 blockDim, gridDim;
 namespace emulation {
 
 void synchronize_block();
-// Every lane of the mask gives 8 bytes and gets those of `source`.
+// Every lane of the mask gives 8 bytes and gets the 8 bytes of lane `source`.
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int source);
 int lane();
 
@@ -82,7 +82,7 @@ inline float __uint_as_float(unsigned x) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }
-// libm's is a call, and rounds once where this rounds twice.
+// libm's fmaf is a call and rounds once; this one rounds twice.
 namespace emulation {
 inline float multiply_add(float a, float b, float c) {
   return a * b + c;
@@ -95,7 +95,7 @@ inline float __fadd_rn(float a, float b) {
 inline float __fmul_rn(float a, float b) {
   return a * b;
 }
-// Those of the GPU are approximate, within 2 ulp.
+// The GPU's versions are approximate, within 2 ulp.
 inline float rsqrtf(float x) {
   return 1.0f / std::sqrt(x);
 }
@@ -136,7 +136,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-// Every GPU reaches the others' memory, by leave.
+// Every GPU can reach the others' memory if access is enabled.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 struct cudaDeviceProp {
@@ -183,13 +183,13 @@ struct cudaLaunchConfig_t {
 
 namespace emulation {
 
-// Work of the host in a stream's order; what a library's call would put there.
+// Enqueues work of the host in a stream's order, in place of a library's call.
 cudaError_t enqueue(cudaStream_t, std::function<void()> work);
 cudaError_t launch(const cudaLaunchConfig_t&, std::function<void()> thread);
 
-// What this machine pretends to have; for tests. No driver: devices < 0.
+// Sets the GPUs that this machine pretends to have, for tests. devices < 0: no driver.
 void set_machine(int devices, std::size_t bytes_each);
-// Calls of cudaMalloc so far, and bytes not yet freed.
+// The number of calls of cudaMalloc so far, and the bytes not yet freed.
 std::size_t allocations();
 std::size_t allocated_bytes();
 

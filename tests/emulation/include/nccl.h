@@ -1,4 +1,4 @@
-// As much of NCCL's interface as parallel/transport/nccl uses, between emulated GPUs of one
+// The part of NCCL's interface that parallel/transport/nccl uses, between emulated GPUs of one
 // process.
 #pragma once
 
@@ -63,11 +63,11 @@ ncclResult_t ncclAllGather(const void*, void*, std::size_t count, ncclDataType_t
 ncclResult_t ncclBroadcast(const void*, void*, std::size_t count, ncclDataType_t, int root,
                            ncclComm_t, cudaStream_t);
 
-// Faults, for tests.
+// Faults for tests, and counts.
 namespace emulation {
 enum class NcclFault { none, opening_never_ends, network };
 void set_nccl_fault(NcclFault);
-int nccl_communicators();  // that are neither destroyed nor aborted
-int nccl_splits();         // that all members have come to, so far
+int nccl_communicators();  // neither destroyed nor aborted
+int nccl_splits();         // complete ones so far
 int nccl_unique_ids();     // so far
 }  // namespace emulation

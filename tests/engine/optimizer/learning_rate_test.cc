@@ -10,7 +10,7 @@ namespace trident::testing {
 namespace {
 
 TEST(LearningRate, AllSixTypesAtHandComputedPoints) {
-  // 4 iterations of warm-up to 0.8, then down to 0.1 at iteration 12; t = 1/8 at k = 4.
+  // 4 iterations of warm-up to 0.8, then decay to 0.1 at iteration 12; t = 1/8 at k = 4.
   const auto rate = [](const std::string& type, std::int64_t k) {
     const LrSchedulerConfig config{.type = type,
                                    .warmup_iters = 4,
@@ -41,7 +41,7 @@ TEST(LearningRate, AllSixTypesAtHandComputedPoints) {
     EXPECT_NEAR(rate(type, 11), 0.1, 1e-15) << type;
     EXPECT_NEAR(rate(type, 500), 0.1, 1e-15) << type;
   }
-  // A milestone is the last iteration (from 1) of the old rate; min_lr is the floor.
+  // A milestone is the last iteration (counted from 1) with the old rate; min_lr is the floor.
   EXPECT_DOUBLE_EQ(rate("piecewise", 5), 0.8);
   EXPECT_DOUBLE_EQ(rate("piecewise", 6), 0.2);
   EXPECT_DOUBLE_EQ(rate("piecewise", 8), 0.1);
@@ -63,12 +63,13 @@ TEST(LearningRate, RestartsAtWholeIterations) {
     EXPECT_NEAR(rate(begin + 3), 0.1, 1e-15);
   }
   EXPECT_NEAR(rate(500), 0.1, 1e-15);
-  config.cycle_mult = 3;  // 2 iterations, then 6
+  config.cycle_mult = 3;  // a cycle of 2 iterations, then one of 6
   EXPECT_DOUBLE_EQ(rate(4), 0.45);
   EXPECT_NEAR(rate(5), 0.1, 1e-15);
   EXPECT_DOUBLE_EQ(rate(8), 0.45);
   EXPECT_NEAR(rate(11), 0.1, 1e-15);
-  // However many and however unequal: each iteration lies in one, and the last one ends at min.
+  // With cycles of any number and lengths, each iteration lies in one cycle, and the last cycle
+  // ends at min_lr.
   for (const double mult : {1.0, 1.5, 100.0}) {
     for (const std::int64_t cycles : {1, 3, 7, 8}) {
       config.cycle_mult = mult, config.num_cycles = cycles;

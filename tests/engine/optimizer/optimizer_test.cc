@@ -1,4 +1,4 @@
-// Learning rates at hand-computed points, update rules against fp64, the global gradient norm.
+// Update rules against fp64, the loss scale, and the global gradient norm.
 #include "engine/optimizer/optimizer.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@
 namespace trident::testing {
 namespace {
 
-// The update in fp64, as torch.optim.AdamW and torch.optim.SGD with decoupled decay.
+// The update in fp64, as torch.optim.AdamW and torch.optim.SGD with decoupled decay compute it.
 struct Truth {
   double weight = 0, first = 0, second = 0;
   void adamw(const OptimizerParams& p, double g, double lr, double decay, int step) {
@@ -99,7 +99,8 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
   }
 }
 
-// A matrix that two groups cut, on four ranks, and one that only the first of them cuts.
+// Two matrices on four ranks: two groups shard the first one, and only the first group shards the
+// second.
 class CutByTwoGroups {
  public:
   CutByTwoGroups(Context& context, const Topology& topology) : context_(context) {
@@ -119,7 +120,7 @@ class CutByTwoGroups {
       bucket.gradient = context.empty({bucket.count}, DType::f32, Category::gradient);
     }
   }
-  // Two updates by elements whose weights and gradients follow from their place in the whole.
+  // Runs two updates. Each element's weight and gradient follow from its index in the full matrix.
   void update_twice(const Topology& topology, const OptimizerConfig& config) {
     Optimizer optimizer(context_, *buckets_,
                         find_row(optimizer_registry(), config.type)->make(config.params), topology);
@@ -135,7 +136,7 @@ class CutByTwoGroups {
       optimizer.step(context_, *buckets_, 0.01F, 0.5F);
     }
   }
-  // Every element that is held here is the one of `whole`, which is updated in one piece.
+  // Expects that every local element equals its element of `whole`, the unsharded result.
   void expect_part_of(const std::vector<float>& whole) const {
     for (const auto& parameter : parameters_) {
       const auto local = context_.to_host<float>(parameter->weight());
@@ -173,7 +174,7 @@ class CutByTwoGroups {
   std::optional<ParameterBuckets> buckets_;
 };
 
-// All of the elements in one range, updated as above.
+// All elements in one contiguous range, updated as above.
 std::vector<float> updated_whole(Context& context, const OptimizerConfig& config) {
   const auto rule = find_row(optimizer_registry(), config.type)->make(config.params);
   const Shape shape = CutByTwoGroups::shape;
@@ -242,9 +243,9 @@ TEST(LossScale, HalvesAfterHysteresisAndDoublesAfterAWindow) {
     for (const char* s = steps; *s != 0; ++s) scale.update(*s == 'o');
     return scale.value();
   };
-  EXPECT_EQ(after("o"), 16);  // one is let pass
+  EXPECT_EQ(after("o"), 16);  // the hysteresis excuses one overflow
   EXPECT_EQ(after("o"), 8);
-  EXPECT_EQ(after("o"), 4);  // and no more until a window was clean
+  EXPECT_EQ(after("o"), 4);  // the hysteresis excuses no more before a clean window
   EXPECT_FALSE(scale.excuses_overflow());
   EXPECT_EQ(after("o"), 4);  // the minimum
   EXPECT_EQ(after(".."), 4);
@@ -259,7 +260,7 @@ TEST(LossScale, HalvesAfterHysteresisAndDoublesAfterAWindow) {
   EXPECT_FALSE(fixed.excuses_overflow());
 }
 
-// The same gradients on every data-parallel rank, as after an all-reduce.
+// Every data-parallel rank has the same gradients, as after an all-reduce.
 double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
   const TempDir dir;
   const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + overrides);

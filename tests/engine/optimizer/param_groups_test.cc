@@ -1,4 +1,4 @@
-// optimizer.param_groups and training.ema_decay, in runs.
+// Runs with optimizer.param_groups and training.ema_decay.
 #include "engine/optimizer/param_groups.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ TEST(ParamGroups, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(group_of(groups, "layers.1.mlp.up.weight"), nullptr);
 }
 
-// Of one step, which is linear in the rate: w' = w - lr·lr_mult·u, with a decay of its own.
+// Runs of one step, which is linear in the rate: w' = w - lr·lr_mult·u, with the group's own decay.
 class ParamGroupRun : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
@@ -50,7 +50,7 @@ TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
       R"([{"params": "layers.0.*", "lr_mult": 0}, {"params": "*.mlp.*", "lr_mult": 2, "weight_decay": 0}])";
   const Tensors before = weights("before", 1, R"([{"params": "*", "lr_mult": 0}])");
   const Tensors usual = weights("usual", 1, "[]"), grouped = weights("grouped", 1, groups);
-  // What a step does without decay.
+  // The weights after a step without decay.
   const Tensors bare = weights("bare", 1, R"([{"params": "*", "weight_decay": 0}])");
   for (const auto& [name, tensor] : before) {
     const bool first = name.find(".h.0.") != std::string::npos;
@@ -63,7 +63,8 @@ TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
       ASSERT_NEAR(grouped.at(name).values[i], want, 2e-7 + 1e-6 * std::abs(w)) << name << " " << i;
     }
   }
-  // In shards, too. (Adam's first step is the sign of what may be a gradient's noise.)
+  // Shards give the same. (Other rules are left out: Adam's first step is the sign of the gradient,
+  // which may be noise.)
   if (std::string(GetParam()) != "SGD") return;
   const Tensors apart = weights("apart", 1, groups, {.data = 2, .tensor = 2});
   for (const auto& [name, tensor] : grouped) {
@@ -84,9 +85,10 @@ TEST(ParamGroups, APatternThatMatchesNothingIsRefused) {
   };
   EXPECT_THAT(refused(R"([{"params": "*.bais"}])"),
               HasSubstr("/optimizer/param_groups/0/params: \"*.bais\" matches no parameter"));
-  EXPECT_THAT(refused(R"([{"params": "*"}, {"params": "*.bias"}])"),
-              HasSubstr("/optimizer/param_groups/1/params: \"*.bias\" matches no parameter that no "
-                        "group before it has; names are embedding.weight, positions.weight"));
+  EXPECT_THAT(
+      refused(R"([{"params": "*"}, {"params": "*.bias"}])"),
+      HasSubstr("/optimizer/param_groups/1/params: \"*.bias\" matches no parameter, or only "
+                "parameters of earlier groups; names are embedding.weight, positions.weight"));
   EXPECT_THAT(refused(R"([{"lr_mult": 2}])"), HasSubstr("/optimizer/param_groups/0"));
   EXPECT_THAT(refused(R"([{"params": "*", "lr_mul": 2}])"),
               HasSubstr("/optimizer/param_groups/0/lr_mul: unknown key; there are params, lr_mult, "
@@ -95,7 +97,7 @@ TEST(ParamGroups, APatternThatMatchesNothingIsRefused) {
               HasSubstr("/optimizer/param_groups/0/lr_mult: -1 is not a number"));
 }
 
-// The average of the weights after each update, from runs that end there.
+// The average of the weights after each update, computed from runs that end at each of them.
 TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
   const TempDir dir;
   constexpr double decay = 0.75;
@@ -134,7 +136,7 @@ TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
   EXPECT_LT(largest_relative_distance(read_tensors(sharded + "/ema/model.safetensors"), average),
             1e-5);
 
-  // One that goes on has the average of all its updates.
+  // A resumed run has the average of all its updates.
   const Overrides saves = averaged + Overrides{"checkpoint.save_interval=2"};
   run("on", 2, {}, saves);
   EXPECT_EQ(read_file(run("on", 4, {}, saves) + "/ema/model.safetensors"),
@@ -177,7 +179,7 @@ TEST(MovingAverage, ReplacesNobodyElsesWeights) {
   std::filesystem::remove(dir / "w/ema");
   begin();
   begin({"logging.overwrite=true"});
-  // A run without one says what stays.
+  // A run without the average reports that the old one stays.
   std::vector<std::string> told;
   TrainerHooks hooks;
   hooks.on_message = [&](const std::string& text) { told.push_back(text); };

@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-// Every split into consecutive parts of at least one layer.
+// Visits every split into consecutive parts of at least one layer.
 void each_split(std::int64_t layers, std::int64_t stages,
                 const std::function<void(const std::vector<std::int64_t>&)>& visit) {
   std::vector<std::int64_t> split;
@@ -35,7 +35,7 @@ void each_split(std::int64_t layers, std::int64_t stages,
   go(layers);
 }
 
-// The busiest rank's time, then squares of ranks' and of stages' times.
+// The busiest rank's time, then the sums of the squares of the ranks' and of the stages' times.
 std::array<double, 3> score(const SplitProblem& problem, const std::vector<std::int64_t>& split) {
   std::map<int, double> ranks;
   double stages = 0;

@@ -1,4 +1,4 @@
-// What the trace of a model's modules says, beside the formulas of the papers.
+// Costs from the trace of a model's modules, compared with the papers' formulas.
 #include "engine/setup/model_costs.h"
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ ModelCosts costs_of(const Config& config) {
   return model_costs(config, *built_in_architectures().at(config.model.architecture));
 }
 
-// 2 FLOPs for each weight and token; attention's two products over the causal half, two and a half
-// times that backward.
+// A product takes 2 FLOPs for each weight and token. Attention's two products cover the causal
+// half; their backward takes two and a half times as many FLOPs.
 TEST(ModelCosts, AreTheFlopsOfTheProducts) {
   const TempDir dir;
   for (const std::string model : {"gpt2", "llama"}) {
     SCOPED_TRACE(model);
-    // In any layout: a rank has a part.
+    // Costs of the whole model don't depend on the layout, in which a rank holds a part.
     const Config config =
         seeded_config(model, dir.path(),
                       overrides_of({2, 2, 2}) +
@@ -45,7 +45,7 @@ TEST(ModelCosts, AreTheFlopsOfTheProducts) {
       EXPECT_DOUBLE_EQ(layer.backward_weight, weights);
     }
     EXPECT_DOUBLE_EQ(costs.embedding.total(), 0);
-    // The vocabulary without its padding, and its gradients in forward.
+    // The head counts the vocabulary without padding, and computes its gradients in forward.
     EXPECT_DOUBLE_EQ(costs.head.forward, 3 * 2 * tokens * h * static_cast<double>(m.vocab_size));
     EXPECT_DOUBLE_EQ(costs.head.total(), costs.head.forward);
 
@@ -62,7 +62,7 @@ TEST(ModelCosts, AreTheFlopsOfTheProducts) {
   }
 }
 
-// GPT-2 whose layers are measured one by one, and of which the first has half as wide an MLP.
+// A GPT-2 whose first layer has half as wide an MLP, and whose layers are measured one by one.
 class Tapering final : public Architecture {
  public:
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
@@ -97,7 +97,7 @@ TEST(ModelCosts, OfLayersThatDifferAreThoseOfEach) {
   const auto f = static_cast<double>(config.model.ffn_hidden_size);
   const auto tokens =
       static_cast<double>(config.data.sequence_length * config.batch.micro_batch_size);
-  // Two matrices of h·f/2 less, forward and for both gradients.
+  // The first layer lacks two matrices of h·f/2, in forward and in both gradients.
   EXPECT_DOUBLE_EQ(differ.layers[0].total(), alike.layers[0].total() - 3 * 2 * tokens * h * f);
   EXPECT_DOUBLE_EQ(differ.model_flops(), alike.model_flops() - 3 * 2 * tokens * h * f);
   for (std::size_t i = 1; i < alike.layers.size(); ++i) {
@@ -106,8 +106,9 @@ TEST(ModelCosts, OfLayersThatDifferAreThoseOfEach) {
   EXPECT_EQ(differ.head.total(), alike.head.total());
 }
 
-// 6 for each weight of a product and token, 12·s·h a layer and token for attention, whole; for GPT
-// that is 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021). Nothing of what is computed again.
+// A step takes 6 FLOPs for each weight of a product and token, and 12·s·h for attention (the full
+// square) for each layer and token. For GPT that is 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan
+// 2021). Recomputation is not counted.
 TEST(ModelCosts, OfAStepAreThePapers) {
   const TempDir dir;
   for (const char* granularity : {"none", "selective", "full"}) {

@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Each loads as it is, and has as many parameters as were published of the model; of those without
-// a number here none was that exact.
+// Each preset loads unchanged and has the model's published number of parameters. For a preset
+// without a number here no exact number was published.
 TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
   const std::map<std::string, std::int64_t> published{
       {"gpt2_124m", 124'439'808},     {"gpt2_355m", 354'823'168},  {"gpt2_774m", 774'030'080},
@@ -32,7 +32,7 @@ TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
         text, {"parallel=null", "batch.micro_batch_size=1", "batch.global_batch_size=2"},
         {.constraints = built_in_constraints(), .ranks = 2});
     EXPECT_EQ(loaded.config.checkpoint.save, "runs/mine/weights");
-    // As it is written; what is "auto" of its layout stays.
+    // The preset unchanged; the "auto" values of its layout stay.
     parse_config(text, {"batch.micro_batch_size=1"}, {.constraints = built_in_constraints()});
     const auto known = published.find(preset.name);
     if (known == published.end()) continue;

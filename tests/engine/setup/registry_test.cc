@@ -1,4 +1,4 @@
-// Schedules, optimizers, models, transports and algorithms of a program that links the library.
+// A program that links the library adds schedules, optimizers, models, transports and algorithms.
 #include "engine/setup/registry.h"
 
 #include <gmock/gmock.h>
@@ -60,10 +60,10 @@ class SignSgd final : public UpdateRule {
   }
 };
 
-// Everybody sends everybody all of it, and adds in rank order.
+// Every rank sends its complete buffer to every rank, which adds in rank order.
 constexpr Algorithm everybody{200};
 void all_reduce_everybody(Exchange& exchange, const Buffers& buffers) {
-  if (exchange.meeting() != nullptr) exchange.agree();
+  if (exchange.rendezvous() != nullptr) exchange.arrive_without_buffers();
   const Descriptor& d = exchange.descriptor();
   const auto bytes = static_cast<std::size_t>(buffers.n) * size_of(d.dtype);
   std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(exchange.size()),
@@ -220,7 +220,7 @@ TEST(Registry, ADefaultThatIsInNoTableHasToBeGiven) {
   }
 }
 
-// A model like GPT-2 with rules of its own.
+// A model like GPT-2 with constraints of its own.
 class Small final : public Architecture {
  public:
   ModelConstraints constraints() const override {

@@ -1,4 +1,5 @@
-// Files for llama.cpp. tests/peers/gguf_peer.py reads whole ones by others' readers.
+// Tests files for llama.cpp. tests/peers/gguf_peer.py reads complete ones with other programs'
+// readers.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -93,7 +94,7 @@ TEST(GgufFile, RoundsBlocksByTheirLargestValue) {
   std::vector<float> values(32, 0.0f);
   values[0] = -254;
   values[1] = 127;
-  values[2] = 1;  // half a step goes away from zero
+  values[2] = 1;  // half a step rounds away from zero
   values[3] = -0.9f;
   std::string expected(2, '\0');
   const Float16 scale(2.0f);
@@ -156,7 +157,7 @@ GgufVocabulary vocabulary_of(const json& document, std::int64_t entries,
   return gguf_vocabulary(Tokenizer(text, "t"), text, "t", entries, {}, ends);
 }
 
-// The notes that come with a change.
+// The notes of a conversion after a change of the tokenizer.
 std::vector<std::string> notes_of(const std::function<void(json&)>& change,
                                   const std::vector<std::int32_t>& ends = {2}) {
   json document = sentence_piece({{"a", "b"}, {"ab", "c"}});
@@ -185,14 +186,14 @@ TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
               ElementsAre(HasSubstr("in the text as it is")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|im_end|>"] = 265; }),
               ElementsAre(HasSubstr("takes \"<|im_end|>\" in texts for one token"),
-                          HasSubstr("ends texts, by its name, at \"<|im_end|>\"")));
+                          HasSubstr("also ends texts at \"<|im_end|>\"")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|start|>"] = 265; }),
               ElementsAre(HasSubstr("takes \"<|start|>\" in texts for one token")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["ax"] = 265; }),
               ElementsAre(HasSubstr("joins any two tokens")))
       << "x has no token, but is a character";
   EXPECT_THAT(notes_of([](json&) {}, {2, 1}), ElementsAre(HasSubstr("end at several tokens")));
-  EXPECT_THAT(notes_of([](json&) {}, {1}), ElementsAre(HasSubstr("at \"</s>\", too")))
+  EXPECT_THAT(notes_of([](json&) {}, {1}), ElementsAre(HasSubstr("also ends texts at \"</s>\"")))
       << "the config's end of text is another one";
   EXPECT_THAT(notes_of([](json&) {}, {2, 2}), IsEmpty());
   EXPECT_THAT(notes_of([](json&) {}, {99999, 2}), IsEmpty()) << "the first is none";
@@ -208,7 +209,7 @@ TEST(GgufVocabulary, TakesTheLastOfEqualMerges) {
   EXPECT_GT(score("ab"), score("bc"));
 }
 
-// A byte without a token is the unknown one here, and nothing there.
+// In the tokenizer, a byte without a token becomes the unknown token; llama.cpp drops it.
 TEST(GgufVocabulary, NeedsATokenForEachByteWhereOneIsUnknown) {
   json document = json::parse(byte_tokenizer());
   document["pre_tokenizer"]["use_regex"] = true;
@@ -241,7 +242,7 @@ TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
 }
 
 TEST(GgufVocabulary, TellsOfMergesThatLlamaCppWouldAdd) {
-  // "a" + "bc" makes a token, too.
+  // "a" + "bc" makes the same token.
   const GgufVocabulary made =
       vocabulary_of(sentence_piece({{"a", "b"}, {"ab", "c"}, {"b", "c"}}), 270);
   EXPECT_THAT(made.notes, ElementsAre(HasSubstr("joins any two tokens")));
@@ -255,7 +256,7 @@ TEST(GgufVocabulary, HasNoneWhereLlamaCppCutsTextInAnotherWay) {
   document = sentence_piece({{"a", "b"}, {"ab", "\u2581"}});
   document["normalizer"] = nullptr;
   document["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "\u2581"}};
-  EXPECT_THAT(vocabulary_of(document, 270).notes, ElementsAre(HasSubstr("a token goes across")));
+  EXPECT_THAT(vocabulary_of(document, 270).notes, ElementsAre(HasSubstr("a token spans a split")));
   EXPECT_THROW(vocabulary_of(document, 200), RequestError) << "more ids than the model has";
 }
 

@@ -1,5 +1,5 @@
-// Directories of weights, hostile ones too: what is refused before anything is allocated, and what
-// survives a conversion.
+// Tests directories of weights, hostile ones too: the errors before anything is allocated, and the
+// contents that survive a conversion.
 #include "formats/hugging_face/model_directory.h"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ const json llama = json::parse(R"({
   "intermediate_size": 12, "max_position_embeddings": 8, "vocab_size": 16, "hidden_act": "silu",
   "rms_norm_eps": 1e-6, "rope_theta": 500000.0, "eos_token_id": 5})");
 
-// The tensors of the model by transformers' own account.
+// The tensors that transformers lists for the model.
 std::vector<TensorDeclaration> tensors_of(const json& config, DType dtype = DType::f32) {
   std::vector<TensorDeclaration> list;
   const auto add = [&](std::string name, std::vector<std::int64_t> shape) {
@@ -84,7 +84,7 @@ std::vector<TensorDeclaration> tensors_of(const json& config, DType dtype = DTyp
 
 class ModelDirectory : public ::testing::Test {
  protected:
-  // Writes the directory anew; the bytes of a tensor count up from its place in the list.
+  // Writes the directory again. The bytes of a tensor count up from its place in the list.
   void write(const json& config, const std::vector<TensorDeclaration>& tensors,
              const std::string& name = "model", std::uint64_t shard = 1 << 30) const {
     std::filesystem::remove_all(dir / name);
@@ -93,7 +93,7 @@ class ModelDirectory : public ::testing::Test {
     SafetensorsSetWriter writer(dir / name, tensors, shard);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       std::vector<std::byte> bytes(tensors[t].bytes());
-      // Of 16 bits each a small number: finite in every type.
+      // Every 16 bits are a small number, which is finite in every type.
       for (std::size_t i = 0; i < bytes.size(); ++i) {
         bytes[i] = static_cast<std::byte>(i % 2 == 1 ? 0x3c : (i + 31 * t) % 128);
       }
@@ -121,7 +121,7 @@ TEST_F(ModelDirectory, GoodOnesAreTaken) {
   EXPECT_THAT(problems(), IsEmpty());
   EXPECT_EQ(config_of_directory(architectures, dir / "model").precision.dtype, "bf16")
       << "its config says nothing";
-  // Of a bare model, with the buffers and the tied head of older versions.
+  // The tensors of a bare model, with the buffers and the tied head of older versions.
   std::vector<TensorDeclaration> bare = tensors_of(gpt2);
   for (auto& tensor : bare) tensor.name = tensor.name.substr(std::string("transformer.").size());
   bare.push_back({"h.0.attn.bias", DType::u8, {1, 1, 4, 4}});
@@ -157,8 +157,8 @@ TEST_F(ModelDirectory, TensorsThatTheModelWouldLeaveOutAreNamed) {
   write(llama, tensors);
   EXPECT_THAT(
       problems(),
-      ElementsAre(HasSubstr("tensor model.layers.0.self_attn.q_proj.bias belongs to nothing"),
-                  HasSubstr("tensor score.\\x1bweight belongs to nothing")));
+      ElementsAre(HasSubstr("tensor model.layers.0.self_attn.q_proj.bias belongs to no parameter"),
+                  HasSubstr("tensor score.\\x1bweight belongs to no parameter")));
   write(gpt2, [] {
     auto list = tensors_of(gpt2);
     list[4].dtype = DType::i32;
@@ -313,7 +313,7 @@ TEST_F(ModelDirectory, DamagedBytesAreRefusedOrTakenAndNothingElse) {
 
 TEST_F(ModelDirectory, AConversionKeepsEveryBitAndWhatLiesBesideTheWeights) {
   json config = gpt2;
-  config["torch_dtype"] = "bfloat16";  // but the tensors are F32
+  config["torch_dtype"] = "bfloat16";  // although the tensors are F32
   config["summary_type"] = "mean";
   write(config, tensors_of(gpt2));
   const std::string generation = R"({"eos_token_id": [5, 6], "top_p": 0.9})";
@@ -348,7 +348,7 @@ TEST_F(ModelDirectory, AConversionReplacesNothingUnasked) {
   };
   EXPECT_THAT(convert(dir / "other", false), HasSubstr("holds a model already"));
   EXPECT_EQ(slurp(dir / "other/model.safetensors"), before);
-  // A save that a dead process has left whole is a model, too; so is what lies beside one.
+  // A complete save of a dead process counts as a model, and so does the model next to it.
   std::filesystem::create_directories(dir / "dead/.trident-saving");
   std::filesystem::create_directories(dir / "words");
   for (const char* file : {"dead/.trident-saving/config.json", "words/vocab.json"}) {

@@ -24,7 +24,7 @@ using testing::slurp;
 using testing::spit;
 using testing::TempDir;
 
-// A file of this header and `data_bytes` zeros.
+// A file with this header and `data_bytes` zeros.
 std::string file_of(std::string_view header, std::size_t data_bytes) {
   std::array<std::byte, 8> length;
   store_little_endian<std::uint64_t>(header.size(), length.data());
@@ -45,7 +45,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 
 class Safetensors : public ::testing::Test {
  protected:
-  // The message that opening such a file gives.
+  // The error of opening a file with this header.
   std::string rejects(std::string_view header, std::size_t data_bytes) {
     return rejects_file(file_of(header, data_bytes));
   }
@@ -88,7 +88,7 @@ TEST_F(Safetensors, WhatIsWrittenInAnyOrderReadsBackByTensorAndByRows) {
   file.read(file.at("scalar"), std::as_writable_bytes(std::span(&scalar, 1)));
   EXPECT_EQ(scalar, -5);
   file.read(file.at("none"), {});
-  // Aligned to its elements, wherever it was declared.
+  // The tensor is aligned to its elements, wherever it was declared.
   for (const auto& entry : file.tensors()) {
     EXPECT_EQ(entry.begin % size_of(*entry.dtype), 0u) << entry.name;
   }
@@ -104,12 +104,12 @@ TEST_F(Safetensors, ReadingBeyondATensorOrIntoAWrongBufferIsAnError) {
   EXPECT_THROW(file.read_rows(file.at("w"), -1, 2, out), Error);
   EXPECT_THROW(file.read(file.at("w"), std::span(out).first(8)), Error);
   EXPECT_THAT(message_of<RequestError>([&] { file.at("v"); }), HasSubstr("no tensor \"v\""));
-  // A type that isn't ours doesn't spoil the file, only its own reading.
+  // An unsupported type is an error only when its tensor is read.
   EXPECT_THAT(message_of<RequestError>([&] { file.read(file.at("b"), std::span(out).first(3)); }),
               HasSubstr("\"b\" has dtype BOOL, which Trident doesn't read"));
 }
 
-// Headers of files with 4 bytes of data, and what is said of each.
+// Headers of files with 4 bytes of data, and a part of each one's error.
 constexpr std::pair<const char*, const char*> hostile_headers[] = {
     {R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
      R"("a":{"dtype":"U8","shape":[2],"data_offsets":[2,4]}})",

@@ -1,4 +1,4 @@
-// Replacing a set of weights, with a process that dies at each of its steps.
+// Replaces a set of weights in a process that dies at each of its steps.
 #include "formats/hugging_face/weights_folder.h"
 
 #include <fcntl.h>
@@ -21,7 +21,8 @@
 
 namespace {
 
-// Renames and removals until this process kills itself, before the one that makes it 0.
+// The renames and removals left until this process kills itself. It dies before the step that finds
+// 0.
 int steps_to_live = -1;
 
 void step() {
@@ -30,7 +31,7 @@ void step() {
 
 }  // namespace
 
-// In place of the C library's.
+// These functions replace those of the C library.
 extern "C" int rename(const char* from, const char* to) noexcept {
   step();
   return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
@@ -54,9 +55,9 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-// A model of three tensors that all have the value; in shards where `limit` bytes are few. Odd ones
-// have settings of generation, too, and a vocabulary, and are a run's; even ones have a tokenizer,
-// which stays.
+// Saves a model of three tensors that all have this value, in shards if `limit` is few bytes. Odd
+// values also save generation settings and a vocabulary and belong to a run. Even values save a
+// tokenizer, which stays in the folder.
 void save(const std::string& directory, float value, std::uint64_t limit) {
   NewWeights folder(directory);
   SafetensorsSetWriter writer(
@@ -76,8 +77,8 @@ void save(const std::string& directory, float value, std::uint64_t limit) {
   folder.commit();
 }
 
-// The value of the model that a reader finds: its config says the same as each of its tensors.
-// Nothing where there is no config.json.
+// The value of the model that a reader finds. Its config must have the same value as each tensor.
+// Nothing if there is no config.json.
 std::optional<float> load(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/config.json")) return std::nullopt;
   const float value = std::stof(slurp(directory + "/config.json"));
@@ -97,7 +98,8 @@ std::optional<float> load(const std::string& directory) {
   return value;
 }
 
-// What a copy of an unfinished directory loads as, after what read_model_config() advises.
+// The value that a copy of an unfinished directory loads, after the steps that read_model_config()
+// advises.
 std::optional<float> load_moved_by_hand(const std::string& directory) {
   namespace fs = std::filesystem;
   const TempDir copy;
@@ -112,7 +114,7 @@ std::optional<float> load_moved_by_hand(const std::string& directory) {
 
 TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
   int refusals = 0, deaths = 0;
-  // One file (limit 1000), two shards (32) and three (16), each after each.
+  // Sets in one file (limit 1000), two shards (32) and three shards (16), each after each.
   for (const std::uint64_t before : {1000, 32, 16}) {
     for (const std::uint64_t after : {1000, 32, 16}) {
       for (int steps = 0;; ++steps) {
@@ -144,17 +146,17 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
           EXPECT_EQ(run_of_weights(dir.path()),
                     unfinished_save(dir.path()).empty() && found == 1.0F ? "run 1" : "");
           finish_save(dir.path());
-          // A whole set is never lost: the old one, or the new one once that is whole.
+          // A complete set is never lost: the old one remains, or the new one once it is complete.
           EXPECT_THAT(load(dir.path()), AnyOf(Eq(found.value_or(2)), Eq(2.0F)));
           EXPECT_THAT(dir.names(), Not(Contains(".trident-saving")));
           save(dir.path(), 3, after);
           EXPECT_EQ(load(dir.path()), 3);
-          std::filesystem::remove(dir / "tokenizer.json");  // of the second set, where it has come
+          std::filesystem::remove(dir / "tokenizer.json");  // of the second set, if it was saved
         } else {
           EXPECT_EQ(found, 2);
         }
         EXPECT_EQ(slurp(dir / "model-00001-of-00009.safetensors"), "somebody else's");
-        std::size_t files = 4;  // config.json and what goes along, the foreign file, the weights
+        std::size_t files = 4;  // config.json, its companion, the foreign file, the weights
         if (after == 32) files = 6;
         if (after == 16) files = 7;
         if (died) files += 2;  // the third set's owner and vocabulary
@@ -182,7 +184,7 @@ TEST(WeightsFolder, ASaveThatFailsLeavesTheOldSetAndNothingElse) {
   EXPECT_EQ(load(dir.path()), 1);
 }
 
-// What the old set says of itself is anybody's text.
+// The old set's index may be any text.
 TEST(WeightsFolder, AnOldIndexThatCanNotBeFollowedBreaksNoSave) {
   for (const char* text : {"", "[]", "{\"weight_map\": {\"a\": \"a.safetensors\"}}",
                            "{\"weight_map\": {\"a\": \"../out.safetensors\"}}"}) {
@@ -207,7 +209,7 @@ TEST(WeightsFolder, WhatADeadSaveHasWrittenIsRoomForTheNextOne) {
   std::filesystem::create_directory(dir / ".trident-saving");
   spit(dir / ".trident-saving/model.safetensors.tmp-1-0", std::string(1 << 20, 'x'));
   EXPECT_GE(unfinished_bytes(dir.path()), 1 << 20);
-  spit(dir / ".trident-saving/config.json", "{}");  // a whole set stays
+  spit(dir / ".trident-saving/config.json", "{}");  // a complete set stays
   EXPECT_EQ(unfinished_bytes(dir.path()), 0);
 }
 
@@ -220,11 +222,11 @@ TEST(WeightsFolder, ALinkInPlaceOfTheFolderOfASaveIsNotFollowed) {
   EXPECT_EQ(load(other.path()), 1);
 }
 
-// They may be the user's, or of the same model that is trained on in place.
+// The files may be the user's, or belong to the same model that is trained in place.
 TEST(WeightsFolder, ATokenizersFilesStay) {
   const TempDir dir;
   save(dir.path(), 1, 1000);
-  // The last one in the place of the run's own.
+  // The last file replaces the run's own.
   const char* const files[]{"tokenizer_config.json", "merges.txt", "vocab.json"};
   for (const char* name : files) spit(dir / name, name);
   save(dir.path(), 2, 16);

@@ -9,8 +9,9 @@ namespace {
 
 using namespace trident;
 
-// y[i] = mean of x[0 … i] of each sample; `backward` is the transpose, the gradient. A kernel of
-// the user's own: it runs on the context's stream, where alone tensor memory may be touched.
+// y[i] = mean of x[0 … i] of each sample; `backward` computes the transpose, which is the gradient.
+// This is a user's own kernel. It runs on the context's stream, as tensor memory may be accessed
+// only there.
 void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64_t sequence,
                   bool backward) {
   context.stream().enqueue([=](const Access& access) {
@@ -83,11 +84,12 @@ class BagLayer final : public Module {
   Mlp mlp_;
 };
 
-// Embedding, head and sizes are GPT-2's, the MLP is gated: one sum over the tensor group a layer
-// each way, and three products where GPT-2's MLP has two. Plans find that out by themselves.
+// Embedding, head and sizes are those of GPT-2. The MLP is gated: it has one sum over the tensor
+// group for each layer and direction, and three products instead of GPT-2's two. Plans derive these
+// costs by themselves.
 class Bag final : public Architecture {
  public:
-  // A sequence is not cut over ranks: its means run through it.
+  // A sequence is not split over ranks, as its running means need all of it.
   ModelConstraints constraints() const override {
     return {.check = [](const Config& config, ConfigProblems& problems) {
       if (!config.parallel.sequence_parallel) return;

@@ -1,6 +1,6 @@
-// A model that Trident doesn't have: GPT-2 with a bag of words in the place of attention. A layer
-// mixes positions by their running mean and is otherwise an MLP:
-// y = x + mlp(norm(m)), m[i] = mean of x[0 … i] within the sample.
+// A model that Trident doesn't have: GPT-2 with a bag of words in place of attention. A layer mixes
+// positions by their running mean and is otherwise an MLP: y = x + mlp(norm(m)), m[i] = mean of x[0
+// … i] within the sample.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// consumer DIR: trains the bag model over 4 ranks on a text that it writes into DIR; exit code 0 if
-// the loss falls on data 2 × pipeline 2 in a schedule of its own, and on tensor 2 × pipeline 2 what
-// is planned is measured: the bytes of each group, and the bubble.
+// consumer DIR: trains the bag model over 4 ranks on a text that it writes into DIR. The exit code
+// is 0 if the loss falls on data 2 × pipeline 2 in a schedule of its own, and if on tensor 2 ×
+// pipeline 2 the measurements equal the plan: the bytes of each group, and the bubble.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -31,7 +31,7 @@ constexpr const char* config_text = R"({
   "logging": {"dir": "run"}
 })";
 
-// A schedule of the user's own: GPipe with the forwards of the last micro-batch first.
+// A user's own schedule: GPipe with the forwards of the last micro-batch first.
 trident::Schedule latest_first(const trident::ScheduleRequest& request) {
   trident::Schedule schedule = trident::gpipe(request.stages, request.microbatches);
   for (auto& list : schedule.ranks) std::reverse(list.begin(), list.begin() + request.microbatches);
@@ -62,8 +62,8 @@ bool loss_falls(const std::string& directory) {
   return std::abs(first - std::log(256.0)) < 0.5 && last < 0.6 * first;
 }
 
-// Two layers on the first stage and six on the second: the bubble is another than that of equal
-// stages, and follows what a layer costs beside the head.
+// The first stage has two layers and the second six. The bubble differs from that of equal stages,
+// and depends on the cost of a layer relative to the head.
 bool plan_is_right(const std::string& directory) {
   const trident::LoadedConfig loaded = config_in(
       directory, {"parallel.data_parallel_size=1", "parallel.tensor_model_parallel_size=2",

@@ -1,4 +1,5 @@
-// The emulated cuBLASLt (tests/emulation/include/cublasLt.h) refuses what the real one does.
+// The emulated cuBLASLt (tests/emulation/include/cublasLt.h) refuses the calls that the real one
+// refuses.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +23,8 @@ struct Call {
   bool bias = true, auxiliary = true, c = true;
   float beta = 1;
   std::uint32_t promised = 16;
-  std::size_t offset = 0, bias_offset = 0, workspace_offset = 0;  // bytes, at the product alone
-  std::size_t workspace = 4096;                                   // at the product
+  std::size_t offset = 0, bias_offset = 0, workspace_offset = 0;  // bytes, for the product only
+  std::size_t workspace = 4096;                                   // for the product
   std::size_t algorithm = 1;
 };
 
@@ -40,7 +41,7 @@ class CudaEmulatedProducts : public testing::Test {
     cudaFree(memory_);
   }
 
-  // Of the heuristic, or of the product after it.
+  // The status of the heuristic, or of the product if the heuristic succeeds.
   cublasStatus_t status(const Call& call) {
     cublasLtMatmulDesc_t description;
     cublasLtMatrixLayout_t a, b, d;

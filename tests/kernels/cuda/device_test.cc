@@ -1,5 +1,5 @@
-// GPUs as devices: what a machine without one says, staging, events, memory that runs out. On an
-// emulated GPU, whose size these tests choose.
+// Tests GPUs as devices: the errors of a machine without one, staging, events, and memory that runs
+// out. They run on an emulated GPU, whose size these tests choose.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class CudaDevice : public testing::Test {
  protected:
   ~CudaDevice() override { emulation::set_machine(1, std::size_t{8} << 30); }
 
-  // Work of the host in a queue's order.
+  // Enqueues work of the host in a queue's order.
   static void enqueue(Context& context, const std::function<void()>& work) {
     context.stream().enqueue([&](const Access& access) {
       ASSERT_EQ(emulation::enqueue(cuda::queue_of(access).stream, work), cudaSuccess);
@@ -53,7 +53,7 @@ TEST_F(CudaDevice, WithoutADriverThereIsNoneAndTheReasonIsSaid) {
     EXPECT_THAT(error.what(), HasSubstr("this machine has no NVIDIA driver"));
   }
   emulation::set_machine(0, 0);
-  EXPECT_EQ(find_gpus().reason, "the NVIDIA driver shows no GPU");
+  EXPECT_EQ(find_gpus().reason, "the NVIDIA driver reports no GPU");
 }
 
 TEST_F(CudaDevice, AnOrdinalThatIsNotThereIsRefused) {
@@ -68,8 +68,8 @@ TEST_F(CudaDevice, AnOrdinalThatIsNotThereIsRefused) {
   }
 }
 
-// More than the staging memory, several times, while the queue stands still for a part of it: the
-// sources are free at once.
+// Uploads several times the size of the staging memory, while the queue is blocked for a part of
+// that time. The sources may be reused at once.
 TEST_F(CudaDevice, UploadsMayReuseTheirSourceAndPassTheRing) {
   const auto device = make_cuda_device(0);
   Context context(*device, 1);
@@ -163,8 +163,8 @@ TEST_F(CudaDevice, FreeSegmentsAreDroppedBeforeMemoryRunsOut) {
   { const Tensor a = take(20), b = take(20); }
   const std::size_t before = emulation::allocations();
   { const Tensor again = take(20); }
-  EXPECT_EQ(emulation::allocations(), before);  // kept for this
-  const Tensor large = take(50);                // only in their place
+  EXPECT_EQ(emulation::allocations(), before);  // reuses a kept segment
+  const Tensor large = take(50);                // only after the kept segments are freed
   EXPECT_THAT(large.bytes(), 50 * static_cast<std::int64_t>(MiB));
   try {
     take(30);
@@ -174,7 +174,7 @@ TEST_F(CudaDevice, FreeSegmentsAreDroppedBeforeMemoryRunsOut) {
                 AllOf(HasSubstr("cuda:0: no memory for an allocation of"),
                       HasSubstr("this rank holds"), HasSubstr("activation 52428800")));
   }
-  EXPECT_NO_THROW(take(8));  // goes on after that
+  EXPECT_NO_THROW(take(8));  // works after the error
 }
 
 TEST_F(CudaDevice, MemoryGoesBackWithTheContext) {

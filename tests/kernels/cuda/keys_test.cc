@@ -1,4 +1,5 @@
-// Plans and graphs are made once for a shape, and again for all that they depend on.
+// Plans and graphs are made once for a shape, and again if any property that they depend on
+// changes.
 #include "kernels/cuda/keys.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ TEST(CudaKeys, AProductsAreTheSameForItsShapesAndDifferForAllElse) {
     return found;
   };
   const GemmArgs usual{.a = made(16, 16), .b = made(16, 16), .c = made(16, 16)};
-  // Other tensors of these shapes: the same plan.
+  // Other tensors of these shapes use the same plan.
   EXPECT_EQ(key(usual), key({.a = made(16, 16), .b = made(16, 16), .c = made(16, 16)}));
 
   std::set<ProductKey> keys = {key(usual)};
@@ -51,8 +52,8 @@ TEST(CudaKeys, AProductsAreTheSameForItsShapesAndDifferForAllElse) {
   const auto in_fp32 = [&](GemmArgs& x) { x.a = x.b = x.c = made(16, 16, DType::f32); };
   differs("fp32", in_fp32);
   differs("tf32", in_fp32, 1, true);
-  EXPECT_EQ(key(usual, 1, true), key(usual, 1, false));  // 16 bits know no tf32
-  // Rows of a tensor that don't begin at 16 bytes.
+  EXPECT_EQ(key(usual, 1, true), key(usual, 1, false));  // tf32 doesn't apply to 16 bits
+  // The rows of this tensor don't begin at a multiple of 16 bytes.
   const Tensor shifted = made(17, 1).flat(1, 16);
   const auto at_two_bytes = [&](Tensor& x) { x = made(17, 16).flat(1, 256).view({16, 16}); };
   differs("alignment of a", [&](GemmArgs& x) { at_two_bytes(x.a); });

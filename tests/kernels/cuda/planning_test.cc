@@ -1,5 +1,6 @@
-// What a plan counts of a GPU's workspace (kernels/cuda/planning.cc), operation by operation,
-// against what the kernels themselves take; sizes at and beside the borders of their chunks.
+// Compares the GPU workspace that a plan counts (kernels/cuda/workspace_backend.cc), operation by
+// operation, with the workspace that the kernels take. The sizes are at and next to the borders of
+// the kernels' chunks.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -14,13 +15,14 @@
 #include "kernels/gemm.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
+#include "kernels/rotary.h"
 
 namespace trident::cuda {
 namespace {
 
 struct Seat {
   Context& context;
-  // Zeros, which are ids and counts as well.
+  // A tensor of zeros, which serve as ids and counts as well.
   Tensor zeros(Shape shape, DType dtype = DType::f32) const {
     Tensor tensor = context.empty(std::move(shape), dtype, Category::activation);
     fill(context, tensor, 0);
@@ -103,7 +105,7 @@ TEST(CudaPlanning, CountsWhatSumsTake) {
 TEST(CudaPlanning, CountsWhatAttentionAndPositionsTake) {
   const AttentionShape shape{.batch = 2, .sequence = 37, .heads = 4, .groups = 2, .head_dim = 16};
   const std::int64_t rows = shape.batch * shape.sequence, wide = shape.heads * shape.head_dim;
-  // In 16 bits cuDNN takes more, which no emulation has.
+  // In 16 bits cuDNN takes more workspace, but the emulation has no cuDNN.
   expect_planned("attention", [&](const Seat& s) {
     attention_backward(s.context,
                        {.shape = shape,
@@ -143,7 +145,8 @@ TEST(CudaPlanning, CountsWhatAdafactorTakes) {
   }
 }
 
-// A sort's workspace is the library's own; 8 bytes a token are planned, which CUB's comes to.
+// The sort's workspace is CUB's own choice. The plan counts 8 bytes a token, about as much as CUB
+// takes.
 TEST(CudaPlanning, CountsAtLeastWhatTheEmbeddingTakes) {
   const auto planning = make_planning_device(DeviceKind::cuda);
   const auto gpu = make_cuda_device(0);

@@ -1,5 +1,6 @@
-// Which of cuBLASLt's algorithms a product gets, and when what goes with it is done in steps. On an
-// emulated cuBLASLt (tests/emulation/include/cublasLt.h), whose algorithms give the same bits.
+// Tests which algorithm of cuBLASLt a product gets, and when its bias, activation or bias gradient
+// is computed in separate steps. The tests run on an emulated cuBLASLt
+// (tests/emulation/include/cublasLt.h), whose algorithms give the same bits.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +51,7 @@ class CudaProducts : public testing::Test {
   std::unique_ptr<Device> device = make_cuda_device(0);
 };
 
-// One context's products of small whole numbers, which every way computes exactly.
+// One context's products of small multiples of 1/4, which every algorithm computes exactly.
 struct Case {
   Case(Device& device, KernelOptions options, DType type = DType::f32, std::int64_t columns = 16)
       : context(device, 1, options), dtype(type), n(columns) {}
@@ -84,7 +85,7 @@ struct Case {
     }
     return values;
   }
-  // a[m, k] b[k, n], plus `more` (i, j).
+  // a[m, k] b[k, n], plus `more`(i, j).
   std::vector<float> product(const std::function<float(std::int64_t, std::int64_t)>& more = {}) {
     std::vector<float> values;
     for (std::int64_t i = 0; i < m; ++i) {
@@ -134,10 +135,10 @@ struct Case {
     }
     expect_near(get(c), want, dtype == DType::f32 ? 1e-4f : 1e-1f);
   }
-  // Twice into the same c and bias gradient: each time is added once.
+  // Adds twice into the same c and bias gradient: each call must add once.
   void with_bias_gradient() {
     const Tensor c = put({m, n}, 5, DType::f32), sums = put({m}, 6, DType::f32);
-    // number() of a's place in [m, k], as a is stored [k, m].
+    // a is stored as [k, m]; each element is number() of its place in [m, k].
     std::vector<float> a;
     for (std::int64_t q = 0; q < k; ++q) {
       for (std::int64_t i = 0; i < m; ++i) a.push_back(number(i * k + q, 1));
@@ -163,7 +164,7 @@ struct Case {
       EXPECT_EQ(get(sums), want_sums) << times;
     }
   }
-  // What has the epilogue, in fp32; the bias gradient's is done twice.
+  // Runs the product that has the epilogue, in fp32. The bias gradient's product runs twice.
   void run(cublasLtEpilogue_t epilogue) {
     switch (epilogue) {
       case CUBLASLT_EPILOGUE_DEFAULT:
@@ -234,7 +235,7 @@ TEST_F(CudaProducts, AddOnceToWhatTheyAddToThoughTimed) {
     Case products(*device, fastest);
     emulation::reset_product_counts();
     products.with_bias_gradient();
-    // Timed, then in one of the ways.
+    // The product is timed first, then runs in one of the two ways.
     EXPECT_GT(counts(CUBLASLT_EPILOGUE_BGRADB).of_all(), 1);
     EXPECT_GT(counts(CUBLASLT_EPILOGUE_DEFAULT).of_all(), 1);
   }
@@ -317,9 +318,9 @@ TEST_F(CudaProducts, AreDoneInTheFasterOfBothWays) {
 
 TEST_F(CudaProducts, DoWithoutWhatTheEnvironmentNames) {
   setenv("TRIDENT_CUDA_WITHOUT", "cudnn,epilogues", 1);
-  Case in_steps(*device, deterministic);
+  Case unfused(*device, deterministic);
   for (const auto epilogue : fused_epilogues) {
-    in_steps.run(epilogue);
+    unfused.run(epilogue);
     EXPECT_EQ(counts(epilogue).asked, 0) << epilogue;
   }
   setenv("TRIDENT_CUDA_WITHOUT", "timing", 1);
@@ -338,7 +339,7 @@ TEST_F(CudaProducts, DoWithoutWhatTheEnvironmentNames) {
   EXPECT_EQ(counts(CUBLASLT_EPILOGUE_GELU_AUX).failed, (Done{0, 0, 1}));
 }
 
-// The library wants the auxiliary matrix's rows to be of a multiple of 8 elements.
+// cuBLASLt requires the auxiliary matrix's rows to be a multiple of 8 elements.
 TEST_F(CudaProducts, WithRowsOfOddLengthHaveNoAuxiliaryEpilogue) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t columns : {1, 4, 12, 17}) {
@@ -356,7 +357,7 @@ TEST_F(CudaProducts, WithRowsOfOddLengthHaveNoAuxiliaryEpilogue) {
   EXPECT_EQ(counts(CUBLASLT_EPILOGUE_GELU_AUX).done, (Done{1, 0, 0}));
 }
 
-// The emulated library runs no algorithm on pointers less aligned than it was promised.
+// The emulated library runs no algorithm on pointers with less alignment than promised to it.
 TEST_F(CudaProducts, OfEqualSizesAndOtherAlignmentsHaveTheirOwnPlans) {
   for (const KernelOptions& options : {deterministic, fastest}) {
     Case products(*device, options, DType::bf16);

@@ -50,12 +50,12 @@ TEST(LinkTable, TakesTheFirstLatencyAndTheLargestBandwidthFromOsu) {
   EXPECT_TRUE(table.of_a_pair);
   EXPECT_DOUBLE_EQ(link.latency, 1.5e-6);
   EXPECT_DOUBLE_EQ(link.bandwidth, 12000.5e6);
-  // What isn't told stays.
+  // A value that the table doesn't contain stays.
   EXPECT_DOUBLE_EQ(read_link_table(latency, "table", {7, 1}).link.bandwidth, 7);
   EXPECT_DOUBLE_EQ(read_link_table(bandwidth, "table", {7, 3}).link.latency, 3);
 }
 
-// Of four ranks: one row each, with the factor of the test's bus rate.
+// A table of four ranks, with a header row for each; `factor` is bus rate over algorithm rate.
 LinkTable nccl_table(const std::string& first_line, const std::string& operation,
                      const std::string& root, double factor) {
   std::string text = first_line + "\n";
@@ -81,14 +81,15 @@ TEST(LinkTable, KnowsWhatATestOfNcclTestsMeasures) {
     EXPECT_DOUBLE_EQ(table.link.latency, 12e-6 / 3);
     EXPECT_DOUBLE_EQ(table.link.bandwidth, 100e9 * factor);
   }
-  // A message each; a newer version names it, and of an older one its factor tells.
+  // Each rank sends one message. A newer version names the operation; for an older one its factor
+  // identifies it.
   for (const LinkTable& table :
        {nccl_table("# Collective test starting: sendrecv_perf", "sum", "-1", 1),
         nccl_table("# nThread 1", "sum", "-1", 1)}) {
     EXPECT_TRUE(table.of_a_pair);
     EXPECT_DOUBLE_EQ(table.link.latency, 12e-6);
   }
-  // A part of its traffic stays inside nodes, so it tells of no link's rate.
+  // A part of the all-to-all's traffic stays inside nodes, so the table gives no link's rate.
   const LinkTable all = nccl_table("# Collective test starting: alltoall_perf", "none", "-1", 0.75);
   EXPECT_FALSE(all.of_a_pair);
   EXPECT_EQ(all.link.bandwidth, 1);

@@ -59,7 +59,7 @@ TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
     const json::json_pointer at(pointer);
     less[at.parent_pointer()].erase(at.back());
     const auto problems = problems_of(less.dump());
-    // Peaks are one or more; what has a default may be left out.
+    // A device needs at least one peak; a key with a default may be left out.
     const bool optional = pointer == "/source" || pointer.starts_with("/device/peak") ||
                           pointer == "/device/units" || pointer == "/device/launch" ||
                           pointer == "/device/taken_by_collectives" || pointer == "/device/skew" ||
@@ -126,7 +126,7 @@ TEST(Machine, WhatMayTakeNothingMayBeZero) {
               ::testing::UnorderedElementsAre(
                   HasSubstr("/device/launch: -1: needs 0 or a positive number"),
                   HasSubstr("/across/latency: \"none\": needs 0 or a positive number"),
-                  HasSubstr("/device/taken_by_collectives: 2: a part, at most 1"),
+                  HasSubstr("/device/taken_by_collectives: 2: needs a fraction of at most 1"),
                   HasSubstr("/device/memory_bandwidth: 0: needs a positive number")));
 }
 
@@ -153,7 +153,7 @@ TEST(Machine, ItsFileIsReadAsItWasWritten) {
             (std::array<double, 3>{64, 32, 16}));
   EXPECT_NEAR(again.device.kernels.at("gemm fp16").front().seconds, 2.0 * 64 * 32 * 16 / 1e9, 1e-8);
   EXPECT_EQ(again.device.kernels.at("attention_forward fp32").front().seconds, 3e-6);
-  // What was measured may have been so in a slow moment.
+  // An efficiency may exceed 1: the peak may have been measured in a slow moment.
   file["efficiency"]["products"] = 1.2;
   EXPECT_EQ(parse_machine(file.dump(), "m.json").efficiency.products, 1.2);
 }
@@ -173,7 +173,7 @@ TEST(Machine, OfSeveralMeasurementsTheMediansCount) {
   EXPECT_EQ(machine.inside.bandwidth, 2e9);
   EXPECT_EQ(machine.device.peak, measured.front().device.peak);
   const auto& kernels = machine.device.kernels.at("adam fp32");
-  ASSERT_EQ(kernels.size(), 2U);  // one was only seen once
+  ASSERT_EQ(kernels.size(), 2U);  // the other one was seen only once
   EXPECT_EQ(kernels[0].seconds, 2e-6);
   EXPECT_EQ(kernels[1].seconds, 5e-6);
 }

@@ -57,12 +57,12 @@ TEST(OperationTimes, KernelsThatWereMeasuredTakeThatTime) {
   };
   EXPECT_NEAR(gelu(1000), 1e-6, 1e-18);
   EXPECT_NEAR(gelu(4000), 8e-6, 1e-18);
-  EXPECT_NEAR(gelu(2000), std::sqrt(8e-12), 1e-12);  // halfway, by logarithms
-  EXPECT_NEAR(gelu(8000), 16e-6, 1e-18);             // as fast as the last
+  EXPECT_NEAR(gelu(2000), std::sqrt(8e-12), 1e-12);  // halfway, on a logarithmic scale
+  EXPECT_NEAR(gelu(8000), 16e-6, 1e-18);             // at the rate of the largest one
   EXPECT_NEAR(gelu(100), 1e-7, 1e-18);
   machine.efficiency.memory = 0.5;
   EXPECT_NEAR(gelu(1000), 2e-6, 1e-18);
-  // Of another type nothing was measured.
+  // The machine has no measurement of another dtype.
   EXPECT_EQ(kernel_seconds(machine, traced("gelu_forward", DType::bf16, 1000)),
             memory_seconds(machine, 1000));
 
@@ -85,15 +85,15 @@ TEST(OperationTimes, LargeCollectivesTakeARingsTime) {
   Machine machine = dgx_a100();
   machine.efficiency.links = 1;
   const double bytes = 4e9;
-  // Within a node at a device's bandwidth, twice around for an all-reduce.
+  // Within a node a collective runs at a device's bandwidth; an all-reduce passes the ring twice.
   EXPECT_NEAR(collective_seconds(machine, Operation::all_reduce, bytes, {8, 8}),
               2 * 7.0 / 8 * bytes / 300e9, 1e-4);
   EXPECT_NEAR(collective_seconds(machine, Operation::all_gather, bytes, {8, 8}),
               7.0 / 8 * bytes / 300e9, 1e-4);
-  // A member in each of 16 nodes: the part of the node's link that it has of its devices.
+  // A group with one member in each of 16 nodes gets its devices' part of each node's link.
   EXPECT_NEAR(collective_seconds(machine, Operation::reduce_scatter, bytes, {16, 1}),
               15.0 / 16 * bytes / 25e9, 1e-3);
-  // All devices of 4 nodes: their links together carry a ring.
+  // A group of all devices of 4 nodes runs a ring over all links of a node.
   EXPECT_NEAR(collective_seconds(machine, Operation::all_reduce, bytes, {32, 8}),
               2 * 31.0 / 32 * bytes / 200e9, 1e-3);
   EXPECT_EQ(collective_seconds(machine, Operation::all_reduce, bytes, {1, 1}), 0);

@@ -8,7 +8,7 @@
 namespace trident::testing {
 namespace {
 
-// On an emulated GPU, whose cuBLASLt takes its workspace.
+// The GPU is emulated; its cuBLASLt takes its workspace.
 TEST(Plan, CountsTheKernelsOfAGpu) {
   const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
                             "optimizer.params.eps=null"};

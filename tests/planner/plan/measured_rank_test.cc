@@ -1,10 +1,10 @@
-// A rank that runs by itself does what its plan says, kernel by kernel and byte by byte.
+// A rank that runs by itself runs its plan, kernel by kernel and byte by byte.
 #include <gmock/gmock.h>
 
 #include "engine/setup/from_config.h"
 #include "engine/setup/registry.h"
 #include "planner/plan/planned_rank.h"
-#include "run/launch/devices.h"
+#include "run/processes/devices.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 
@@ -44,7 +44,7 @@ TEST_P(MeasuredRankTest, DoesWhatIsPlanned) {
     SCOPED_TRACE("place " + std::to_string(place));
     const MeasuredRank measured = planner.measure(pipeline[place], devices.of(0), 2);
     EXPECT_EQ(texts_of(measured.step), texts_of(planner.trace(static_cast<int>(place))));
-    // A plan has room for the report of a step, which nobody sends here.
+    // The plan includes the memory for a step's report. Here no rank sends one.
     const PlannedMemory planned = planner.plan_memory(static_cast<int>(place)).memory;
     for (const Category category : {Category::parameter, Category::gradient, Category::optimizer,
                                     Category::activation, Category::workspace}) {
@@ -71,13 +71,13 @@ INSTANTIATE_TEST_SUITE_P(
         MeasuredCase{"gpt2", {2, 1, 2}, {"zero_optimization.stage=1", "precision.dtype=bf16"}},
         MeasuredCase{"llama", {4, 1, 1}, {"zero_optimization.stage=3"}},
         MeasuredCase{"gpt2", {1, 1, 4}, {"pipeline.schedule=zb_h1"}},
-        // A run of few iterations, whose last ones would do less.
+        // In a run of few iterations, the last ones would do less work.
         MeasuredCase{"llama",
                      {1, 1, 2},
                      {"pipeline.schedule=pipedream_2bw", "gradient_clipping=0",
                       "model.tie_word_embeddings=false", "training.train_iters=1",
                       "scheduler.warmup_iters=0"}},
-        // Nobody has that many ranks at hand.
+        // This case has more ranks than any test machine.
         MeasuredCase{"gpt2",
                      {256, 1, 2},
                      {"zero_optimization.stage=2", "batch.micro_batch_size=1",

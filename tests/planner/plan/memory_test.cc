@@ -1,4 +1,5 @@
-// Memory: ledgers against the formulas of the papers, and what fits a given memory.
+// Compares ledgers with the papers' formulas, and tests the search for settings that fit a given
+// memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,7 @@ std::int64_t of(const Ledger::Figures& figures, Category category) {
   return figures.peak[static_cast<std::size_t>(category)];
 }
 
-// The peaks of two steps, on the rank where they are highest.
+// Returns the peaks of two steps, on the rank with the highest peak.
 Ledger::Figures measure(const Config& config) {
   Ledger::Figures largest;
   std::mutex mutex;
@@ -42,7 +43,8 @@ Ledger::Figures measure(const Config& config) {
   return largest;
 }
 
-// Rajbhandari 2019, with N ranks and 2, 4 or 16 bytes for what is whole.
+// The formulas of Rajbhandari 2019, with N ranks and 2, 4 or 16 bytes a parameter for replicated
+// states.
 TEST(ModelStates, AreWithin2PercentOfTheFormulasForOneTo16Ranks) {
   struct Precision {
     Overrides overrides;
@@ -105,14 +107,14 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
                {.constraints = built_in_constraints()})
         .config;
   };
-  // 7 billion: 112 GB.
+  // 7 billion parameters: 112 GB.
   const auto [seven, seven_bytes] =
       states(config({"model.num_layers=34", "model.hidden_size=4096",
                      "model.num_attention_heads=32", "model.ffn_hidden_size=16384",
                      "parallel.data_parallel_size=1", "batch.global_batch_size=1"}));
   EXPECT_NEAR(seven * 1e-9, 7, 0.4);
   EXPECT_NEAR(seven_bytes / (16 * seven), 1, 1e-3);
-  // 1 trillion: 16 TB, and a 1,024th of it.
+  // 1 trillion parameters: 16 TB, of which a rank holds a 1,024th.
   const Overrides wide{"parallel.data_parallel_size=1024", "batch.global_batch_size=1024",
                        "zero_optimization.stage3_param_persistence_threshold=0"};
   const auto [trillion, whole] = states(config(wide));
@@ -122,8 +124,9 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
   EXPECT_NEAR(part / (whole / 1024), 1, 1e-3);
 }
 
-// Korthikanti 2022 without what this program doesn't keep: dropout's masks (made again), scores.
-// Letters in bytes: s·b·h (34 - 2) in 16 bits, and fp32 statistics of norms and softmax.
+// The formulas of Korthikanti 2022 without dropout's masks, which this program computes again, and
+// without attention scores. In bytes: s·b·h (34 - 2) in 16 bits, and fp32 statistics of norms and
+// softmax.
 TEST(Activations, AreWithin5PercentOfTheFormulasForEachSetting) {
   const TempDir dir;
   const double b = 2, s = 64, h = 64, a = 4;
@@ -150,15 +153,16 @@ TEST(Activations, AreWithin5PercentOfTheFormulasForEachSetting) {
           };
           const double layer = (activations(8) - activations(4)) / 4;
           const double e = std::string(dtype) == "fp32" ? 4 : 2;
-          const double d = sequence ? t : 1;  // what cuts the parts between the linear layers
+          const double d = sequence ? t : 1;  // divides the activations between the linear layers
           double formula = e * s * b * h;     // full: the layer's input
           if (granularity == "full") {
             formula /= d;
           } else {
             const bool selective = granularity == "selective";
-            // Inputs of the two norms; inputs of the column-parallel layers, gathered if kept.
+            // The inputs of the two norms, and the inputs of the column-parallel layers (gathered
+            // if they are kept).
             const double between = 2 / d + (sequence && !selective ? 2 : 2 / d);
-            // q, k, v, the core's output, and both sides of GELU.
+            // q, k, v, the core's output, and the input and output of GELU.
             const double inside = (3 + (selective ? 0 : 1) + 8) / static_cast<double>(t);
             formula *= between + inside;
             formula += 4 * s * b * (4 / d);  // mean and deviation of two norms
@@ -191,7 +195,7 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
   }
   EXPECT_LT(largest_micro_batch(config, architecture, peak(sized("8")) - 1), 8);
   EXPECT_EQ(largest_micro_batch(config, architecture, peak(config) - 1), std::nullopt);
-  // What is proposed fits.
+  // The proposed changes fit.
   const Config large = sized("24");
   const MemoryFit fit = fit_memory(large, architecture, peak(config) * 9 / 10);
   EXPECT_FALSE(fit.fits());
@@ -207,8 +211,9 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
   EXPECT_THAT(fit_json(fit).dump(2), HasSubstr("\"fits\": false"));
 }
 
-// With one micro-batch no whole gradients are kept between micro-batches, so that the largest size
-// takes less than some smaller ones. What the config says for itself doesn't spoil a proposal.
+// With one micro-batch, no full gradients are kept between micro-batches, so the largest size takes
+// less memory than some smaller ones. A value that the config sets itself doesn't invalidate a
+// proposal.
 TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
   const TempDir dir;
   const auto held = built_in_architectures().at("gpt2");
@@ -241,7 +246,7 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
   }
 }
 
-// Stage 3, the thriftiest, doesn't go with versions of the weights.
+// ZeRO stage 3, which takes the least memory, doesn't support weight versions.
 TEST(Fit, AsynchronousSchedulesAreOfferedMoreRanksToo) {
   const TempDir dir;
   const Config config = seeded_config(

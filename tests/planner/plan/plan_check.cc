@@ -32,7 +32,7 @@ std::map<std::string, std::int64_t> sent_by(const Stepper& stepper) {
 
 namespace {
 
-// The peaks of two steps, and what the second of two steps sent.
+// Returns the peaks of two steps, and the bytes that the second of them sent.
 Measured measure(Rank& own) {
   Measured measured;
   for (const auto& parameter : unique_parameters(own.model.chunks())) {
@@ -93,7 +93,7 @@ void expect_planned(const PlanCase& c, std::int64_t libraries,
     }
     for (const auto& [category, bytes] : ranks[r].peaks) {
       const std::int64_t apart = category == "workspace" ? libraries : 0;
-      // A category that is small beside the peak is there, and not by half.
+      // A category that is small compared with the peak is still planned within a factor of 4/3.
       EXPECT_GE(4 * (plan.ranks[r].bytes.at(category) - apart), 3 * (bytes - apart)) << category;
       EXPECT_LE(3 * (plan.ranks[r].bytes.at(category) - apart), 4 * (bytes - apart)) << category;
       EXPECT_NEAR(static_cast<double>(plan.ranks[r].bytes.at(category) - apart),

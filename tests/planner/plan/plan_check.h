@@ -1,4 +1,4 @@
-// A plan beside what a run's ledgers and counters say.
+// Compares a plan with a run's ledgers and traffic counters.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trident::testing {
 
-// Bytes that this rank has sent so far, by group.
+// Returns the bytes that this rank has sent so far, by group.
 std::map<std::string, std::int64_t> sent_by(const Stepper& stepper);
 
 struct PlanCase {
@@ -18,9 +18,10 @@ struct PlanCase {
   Layout layout;
   Overrides overrides;
 };
-// A seeded model's plan: states and traffic exactly, peaks within 5% of the whole. `libraries`:
-// bytes of workspace that libraries take on both sides, and that don't widen the 5%. `rules`: of
-// the kinds that the overrides name.
+// Expects that a seeded model's plan agrees with its run: states and traffic exactly, peaks within
+// 5% of the total peak. `libraries`: bytes of workspace that libraries take in both plan and run;
+// they don't widen the 5%. `constraints`: the constraints of the registry whose entries the
+// overrides name.
 void expect_planned(
     const PlanCase&, std::int64_t libraries = 0,
     const std::shared_ptr<const ConfigConstraints>& constraints = built_in_constraints());

@@ -1,4 +1,4 @@
-// The plan beside what a run allocates and sends.
+// Compares the plan with the memory that a run allocates and the bytes that it sends.
 #include "planner/plan/plan.h"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
   for (const PlanCase& c : many_layouts()) expect_planned(c);
 }
 
-// Where the plan runs fewer micro-batches than the step has, it stretches their traffic.
+// If the plan runs fewer micro-batches than the step has, it extrapolates their traffic.
 TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
   const auto zero = [](int stage) {
     return Overrides{"zero_optimization.stage=" + std::to_string(stage),
@@ -133,7 +133,7 @@ TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
                             "zero_optimization.reduce_each_micro_batch=true"}});
 }
 
-// A schedule from a file is run whole.
+// A schedule from a file is planned with all its micro-batches.
 TEST(Plan, OfFewMicroBatchesIsThatOfAll) {
   struct Case {
     const char* kind;
@@ -178,8 +178,8 @@ TEST(Plan, OfFewMicroBatchesIsThatOfAll) {
   }
 }
 
-// Elements that a rank sends in a step over the data-parallel group, times N / (N - 1); Φ with the
-// padding of buckets, m micro-batches (Rajbhandari 2019).
+// The elements that a rank sends in a step over the data-parallel group, times N / (N - 1), with Φ
+// parameters (padding of buckets included) and m micro-batches (Rajbhandari 2019).
 TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
   const TempDir dir;
   for (const int ranks : {2, 3, 4}) {
@@ -197,7 +197,7 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
         const std::int64_t m = config.num_microbatches();
         ASSERT_GT(m, 1);
         on_ranks(config, transport_options(config), [&](Rank& own) {
-          // Backward reads no table, and finds the final norm still gathered.
+          // Backward doesn't read the embedding tables, and finds the final norm still gathered.
           std::int64_t phi = 0, spared = 0;
           for (const Bucket& bucket : own.model.buckets().buckets()) {
             phi += bucket.layout.elements;
@@ -222,7 +222,7 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
   }
 }
 
-// With a check that comes late, where every iteration but the last is left open.
+// The step check comes late; every iteration but the last one leaves it open.
 TEST(Traffic, OfIterationsThatOverlapIsThePlans) {
   for (const char* kind : {"zb_h2", "zbv"}) {
     for (const int stage : {0, 3}) {
@@ -261,7 +261,7 @@ TEST(Plan, TakesGroupsOfMicroBatchesThatASmallerRunWouldNotFit) {
               1, 0.05);
 }
 
-// Nothing holds a rank back that only sends, and has no backwards to wait for.
+// A rank that only sends, and waits for no backward, must still not run ahead without a limit.
 TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
   const TempDir dir;
   const Config config =
@@ -276,7 +276,7 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
     own.stepper.train(synthetic_batches(own.model, 0), 1e-3);
     const std::int64_t trained = activations();
     own.model.context().ledger().reset_peaks();
-    // The others have time to run ahead.
+    // The other ranks have time to run ahead.
     if (own.model.topology().of(Group::pipeline).rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
@@ -285,7 +285,7 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
   });
 }
 
-// Reports of every action that every rank ran, which rank 0 collects.
+// Rank 0 collects the reports of every action of every rank.
 TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
   for (const char* kind : {"1f1b", "zb_h2"}) {
     SCOPED_TRACE(kind);
@@ -307,8 +307,9 @@ TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
   }
 }
 
-// Ranks between the ends are planned at a few places of a line: the rest has to be what it would be
-// alone, in every category. With a V it isn't one line, but bends.
+// Only a few places between a pipeline's ends are planned, and the others are interpolated. Each
+// interpolated plan must equal the rank's own plan in every category. For a V schedule the values
+// bend instead of lying on one line.
 TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
   const auto elements = [](const PlannedRank& rank) {
     std::vector<std::int64_t> counts;
@@ -345,14 +346,15 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
       EXPECT_EQ(held[rank].memory, plans[rank].memory) << rank;
       EXPECT_EQ(held[rank].collecting, plans[rank].collecting) << rank;
     }
-    // The first place tried is enough for any limit that it passes.
+    // If a place passes the limit, the first place tried suffices.
     EXPECT_EQ(plan_memory(config, *architecture, schedule, [](const auto&) { return true; }).size(),
               1U);
   }
 }
 
-// Under full recomputation what lies between a split backward's parts is larger than what a forward
-// keeps; other data ranks than the first may hold more of the optimizer's state.
+// Under full recomputation, the tensors between the parts of a split backward are larger than the
+// saved activations of a forward. Data ranks other than the first may hold more of the optimizer's
+// state.
 TEST(Plan, ThePlannedPeakIsThatOfTheLargestRankOfTheTable) {
   const TempDir dir;
   const Overrides full{"activation_checkpointing.granularity=full"}, none;
@@ -401,7 +403,7 @@ TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
   const std::vector<std::pair<Layout, Overrides>> cases{
       {{3, 2, 2}, one},
       {{3, 2, 2}, one + adafactor},
-      {{6, 1, 2}, {"zero_optimization.stage=0"}}};  // whose data ranks are alike
+      {{6, 1, 2}, {"zero_optimization.stage=0"}}};  // all data ranks are equal
   for (const auto& [layout, changes] : cases) {
     SCOPED_TRACE(name_of(layout));
     const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + changes);
@@ -417,13 +419,13 @@ TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
     }
     const Plan plan = make_plan(config, architecture);
     for (const PlanRank& r : plan.ranks) folded[key(r)] = {r.rank, r.count};
-    EXPECT_EQ(folded, counted);  // first rank and number of each kind
+    EXPECT_EQ(folded, counted);  // first rank and number of equal ranks
     EXPECT_EQ(folded.size(), plan.ranks.size());
     EXPECT_LT(plan.ranks.size(), 12U);
   }
 }
 
-// A size that a kind accepts is planned by running it: none may end in an error of the run.
+// The plan runs each size that a schedule accepts; none may end in an error of the run.
 TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   const TempDir dir;
   const auto shared = built_in_architectures().at("gpt2");
@@ -446,7 +448,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
                                           "batch.global_batch_size=" + std::to_string(m)});
           make_plan(config, architecture);
           ++planned;
-        } catch (const RequestError&) {  // by its size, before anything runs
+        } catch (const RequestError&) {  // the size is refused before anything runs
         }
       }
     }
@@ -460,7 +462,8 @@ TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
     const Config config = seeded_config(model, dir.path(), overrides_of(layout));
     return make_plan(config, *built_in_architectures().at(model)).parameters;
   };
-  // h 48, l 4, V 515, positions 24; GPT-2: 12h² + 13h a layer, tied embeddings, a final norm.
+  // h 48, l 4, V 515, positions 24; GPT-2: 12h² + 13h for each layer, tied embeddings, a final
+  // norm.
   const std::int64_t gpt2 = 515 * 48 + 24 * 48 + 4 * (12 * 48 * 48 + 13 * 48) + 2 * 48;
   // Llama: 8 heads of 6 in 4 groups, f 132; two embeddings.
   const std::int64_t llama =
@@ -471,7 +474,7 @@ TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
   }
 }
 
-// Of the tokens it takes their number.
+// The plan needs only the number of tokens.
 TEST(Plan, TakesNoMemoryForTheBatch) {
   const TempDir dir;
   const Config config = seeded_config(
@@ -499,7 +502,7 @@ TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
   const double B = 3072, s = 2048, l = 128, h = 25600, V = 51200;
   const double flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
   EXPECT_NEAR(plan.flops_per_step / flops, 1, 1e-12);
-  // For people on one screen: first, middle and last stages.
+  // The text fits one screen: first, middle and last stages.
   const auto lines = [](const std::string& text) {
     return std::count(text.begin(), text.end(), '\n');
   };

@@ -1,4 +1,4 @@
-// Plans of drawn layouts, held against what training them takes.
+// Compares plans of randomly drawn layouts with the memory that their training takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace trident::testing {
 namespace {
 
-// The same on every machine, as the standard's distributions aren't.
+// Draws the same values on every machine, unlike the standard's distributions.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed) : bits_(seed) {}
@@ -107,8 +107,8 @@ Drawn drawn(std::uint64_t seed) {
   return result;
 }
 
-// What ranks collect of the others' reports, which only steps have that end with the next one: not
-// those whose gradients were clipped.
+// The bytes of the reports that rank 0 collects. Only steps whose report is collected with the next
+// step hold them, so steps with clipped gradients don't.
 std::int64_t reports_of(const Plan& plan) {
   std::int64_t least = plan.ranks.front().bytes.at("communication");
   for (const PlanRank& rank : plan.ranks) {
@@ -117,7 +117,7 @@ std::int64_t reports_of(const Plan& plan) {
   return plan.ranks.front().bytes.at("communication") - least;
 }
 
-// False where these choices don't go together.
+// Returns false if these choices don't go together.
 bool expect_bound(const Drawn& d) {
   const TempDir dir;
   std::optional<Config> config;
@@ -137,7 +137,8 @@ bool expect_bound(const Drawn& d) {
     most = std::max(most, m.peak_memory.at("total"));
   }
   const auto took = static_cast<double>(most);
-  // That another rank hasn't taken yet: when it does depends on the ranks' times.
+  // A message that its receiver hasn't taken yet; the time at which it does depends on the ranks'
+  // speed.
   const double message =
       static_cast<double>(config->batch.micro_batch_size * config->data.sequence_length *
                           config->model.hidden_size *
@@ -167,7 +168,7 @@ TEST(Plan, OfDrawnLayoutsIsWithinItsBoundsOfTheRun) {
   EXPECT_GT(compared, all / 3);
 }
 
-// Its updates are not checked, so a step's report is collected after the next one.
+// PipeDream's updates are not checked, so a step's report is collected after the next step.
 TEST(Plan, OfPipedreamCountsTheReportsThatComeLate) {
   EXPECT_TRUE(expect_bound({"gpt2", overrides_of({.data = 1, .tensor = 3, .pipeline = 3}) +
                                         Overrides{"pipeline.schedule=pipedream",

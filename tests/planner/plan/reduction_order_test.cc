@@ -1,5 +1,5 @@
-// When gradients are reduced where nothing overlaps: after the last backward, so that no stage of a
-// pipeline waits for another's reduction; and what that takes of memory.
+// The time of gradient reductions without overlap: after the last backward, so that no stage of a
+// pipeline waits for another stage's reduction. Also the memory that this takes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -71,7 +71,7 @@ TEST(ReductionOrder, NoStageReducesBeforeItsLastGradientIsHandedOn) {
   }
 }
 
-// Whole buffers that live for one micro-batch can't wait.
+// Full gradient buffers that live for one micro-batch can't wait.
 TEST(ReductionOrder, EachMicroBatchIsReducedInItsBackward) {
   const TempDir dir;
   for (const auto& [stage, count] : {std::pair(0, 8), {2, 1}, {2, 8}, {3, 1}, {3, 8}}) {
@@ -80,7 +80,7 @@ TEST(ReductionOrder, EachMicroBatchIsReducedInItsBackward) {
   }
 }
 
-// To put reductions off keeps no buffer longer than another one needs its room.
+// A delayed reduction keeps its buffer no longer than until another buffer needs the memory.
 TEST(ReductionOrder, TakesNoMoreMemoryThanBesideBackward) {
   const TempDir dir;
   for (const int stage : {0, 1, 2, 3}) {

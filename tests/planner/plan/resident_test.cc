@@ -1,4 +1,4 @@
-// What the system and a counter of pages say of the memory that ledgers count.
+// Compares the memory that ledgers count with the system's figures and with a count of pages.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 namespace trident::testing {
 namespace {
 
-// A line of /proc/self/status in bytes: "VmRSS:" now, "VmHWM:" at the peak.
+// A line of /proc/self/status in bytes: "VmRSS:" is the current size, "VmHWM:" the peak.
 std::int64_t status(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
@@ -30,7 +30,7 @@ std::int64_t status(const std::string& key) {
   return 0;
 }
 
-// False where the system doesn't allow it.
+// Resets VmHWM; returns false if the system doesn't allow it.
 bool forget_peak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;
@@ -43,7 +43,7 @@ struct Case {
   Overrides overrides;
 };
 
-// 83 million parameters; four sequences a data-parallel rank.
+// 83 million parameters; four sequences for each data-parallel rank.
 Config large_config(const std::string& directory, const Case& c) {
   const std::string length = tests_are_full() ? "128" : "32";
   return seeded_config(
@@ -70,7 +70,7 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
         "precision.dtype=bf16", "batch.micro_batch_size=1", "pipeline.schedule=zb_h1",
         "batch.gradient_accumulation_steps=null"}}};
   for (const Case& c : cases) {
-    // Those with several ranks of which some wait, else.
+    // Quick tests run only cases with several ranks, in which some ranks wait.
     if (!tests_are_full() && c.layout.ranks() == 1) continue;
     SCOPED_TRACE(c.name);
     const TempDir dir;
@@ -86,7 +86,8 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
       const std::lock_guard lock(mutex);
       ledgers += own.model.context().ledger().figures().peak_total;
       reserved += own.model.context().allocator().figures().reserved_bytes;
-      // The allocator keeps nearly all of its peak, so what is there now says little less.
+      // The allocator keeps nearly all of its peak, so the current size is little less than the
+      // peak.
       resident = std::max(resident, status(resets ? "VmHWM:" : "VmRSS:") - start);
     });
     const auto sum = static_cast<double>(ledgers);
@@ -96,7 +97,7 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
   }
 }
 
-// Counts the pages of its memory that are there. Small pages, so that it is exact.
+// Counts the resident pages of its memory. It uses small pages, so that the count is exact.
 class PageCountingDevice final : public Device {
  public:
   explicit PageCountingDevice(Device& cpu) : cpu_(cpu) {}
@@ -106,7 +107,7 @@ class PageCountingDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string_view name() const override { return "page counting"; }
   void* allocate(std::size_t) override { throw Error("only segments are taken"); }
-  void deallocate(void*, std::size_t) override {}  // kept, to be counted
+  void deallocate(void*, std::size_t) override {}  // kept for the count
   Segment allocate_segment(std::size_t at_least) override {
     const Segment segment{nullptr, std::max(at_least, std::size_t{1} << 32)};
     void* const address = mmap(nullptr, segment.bytes, PROT_READ | PROT_WRITE,
@@ -167,7 +168,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
         const auto reserved = static_cast<double>(context.allocator().figures().reserved_bytes);
         const auto ledger = static_cast<double>(context.ledger().figures().peak_total);
         EXPECT_GT(ledger, 200e6);
-        EXPECT_GT(touched / ledger, 0.95);  // padding and what no kernel writes
+        EXPECT_GT(touched / ledger, 0.95);  // the rest is padding and memory that no kernel writes
         EXPECT_LT(touched / ledger, 1.1);
         EXPECT_GT(reserved / touched, 0.99);
         EXPECT_LT(reserved / touched, 1.1);

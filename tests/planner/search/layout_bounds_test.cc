@@ -19,7 +19,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A model, a machine and what is held of a layout: a space small enough to be simulated whole.
+// A model, a machine and the fixed settings of a layout. The space is small enough to simulate all
+// its layouts.
 struct Space {
   const char* name;
   std::string written;
@@ -38,7 +39,7 @@ std::string model_text(const std::string& model, int micro_batch, const std::str
       model, micro_batch, rest);
 }
 
-// Eight cores whose kernels were measured, and which wait for the last of them.
+// Eight cores with measured kernels and a skew: ranks wait for the slowest one.
 Machine measured_cores() {
   Machine machine = parse_machine(R"({"name": "cores", "devices_per_node": 8, "nodes": 1,
     "device": {"kind": "cpu", "name": "core", "memory": 4e9, "memory_bandwidth": 1e10, "skew": 0.1,
@@ -98,7 +99,7 @@ std::vector<Space> spaces() {
   };
 }
 
-// A space of drawn choices, the same for the same seed.
+// A randomly drawn space, the same for the same seed.
 Space drawn_space(std::uint64_t seed) {
   std::mt19937_64 bits(seed);
   const auto of = [&]<class T>(std::initializer_list<T> choices) {
@@ -156,7 +157,7 @@ struct Simulated {
   auto operator<=>(const Simulated&) const = default;
 };
 
-// All of a space, each beside its bounds.
+// All layouts of a space with their bounds, and their simulated seconds and bytes.
 std::vector<std::pair<Layout, Simulated>> whole(const LayoutRequest& asked) {
   const LayoutChoices choices(asked);
   LayoutBounds bounds(asked, choices);
@@ -171,14 +172,14 @@ std::vector<std::pair<Layout, Simulated>> whole(const LayoutRequest& asked) {
               simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
           all.emplace_back(one, Simulated{step.seconds, step.peak_bytes});
         } catch (const RequestError&) {
-          return;  // the search finds so, too
+          return;  // the search finds the same error
         }
       },
       [](const std::string&) {});
   return all;
 }
 
-// What no other beats, of those that fit.
+// The Pareto front of the layouts that fit.
 std::set<Simulated> front_of(const std::vector<std::pair<Layout, Simulated>>& all, double memory) {
   std::set<Simulated> front;
   for (const auto& [layout, one] : all) {
@@ -201,8 +202,8 @@ std::set<Simulated> found_front(const LayoutSearch& found) {
   return front;
 }
 
-// Bounds are below what is simulated and planned, of every layout of three spaces; and what the
-// search finds is their front, in plenty of memory and in little.
+// For every layout of three spaces, the bounds are below the simulated time and the planned memory.
+// The search finds the Pareto front of each space, with much memory and with little.
 TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheWholeFrontToTheSearch) {
   for (const Space& space : spaces()) {
     SCOPED_TRACE(space.name);
@@ -218,7 +219,8 @@ TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheWholeFrontToTheSearch) {
           << ::testing::PrintToString(choices.set_of_all(layout));
       bounds.push_back(layout.seconds), seconds.push_back(one.seconds);
     }
-    // So near that they choose well what is looked at first.
+    // The bounds' order is close enough to the real one to choose well which layouts are simulated
+    // first.
     EXPECT_GT(agreement(bounds, seconds, 0).order, 0.8);
     std::vector<std::int64_t> bytes;
     for (const auto& [layout, one] : all) bytes.push_back(one.bytes);
@@ -229,7 +231,7 @@ TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheWholeFrontToTheSearch) {
       const double limit = memory > 0 ? static_cast<double>(memory) : asked.machine.device.memory;
       EXPECT_EQ(found_front(found), front_of(all, limit));
       EXPECT_LT(found.simulated, std::ssize(all));
-      // The fastest alone is found as well.
+      // A search for the fastest layout alone finds it as well.
       LayoutRequest fastest = asked;
       fastest.fastest = true;
       EXPECT_EQ(search_layouts(fastest).plans.front().seconds, found.plans.front().seconds);
@@ -263,7 +265,7 @@ TEST(LayoutBounds, SayWhyALayoutIsNone) {
   LayoutBounds bounds(asked, choices);
   Layout one{.tp = 16, .dp = 1, .micro = 1, .microbatches = 8};
   EXPECT_THAT(bounds.bound(one), HasSubstr("num_attention_heads"));
-  // 8 heads divide by 4.
+  // 4 divides the 8 heads.
   one.tp = 4;
   EXPECT_EQ(bounds.bound(one), "");
   EXPECT_GT(one.seconds, 0);

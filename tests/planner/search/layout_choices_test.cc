@@ -58,16 +58,16 @@ TEST(LayoutChoices, AreOfSoManyRanksAndOneBatchEachOnce) {
     EXPECT_EQ(one.dp * one.micro * one.microbatches, 48);
     EXPECT_TRUE(sets.insert(choices.set_of(one)).second) << one.schedule;
   }
-  // ZB-V takes fewer micro-batches than fill its pipeline, too.
+  // ZB-V also takes fewer micro-batches than fill its pipeline.
   EXPECT_TRUE(std::ranges::any_of(all, [](const Layout& one) {
     return one.schedule == "zbv" && one.microbatches < 2 * one.pp;
   }));
-  EXPECT_THAT(pruned, Contains("tensor parallelism across nodes"));  // 16 of 8 devices
+  EXPECT_THAT(pruned, Contains("tensor parallelism across nodes"));  // 16 ranks, nodes of 8
   EXPECT_THAT(pruned, Contains("more stages than layers"));
   EXPECT_THAT(pruned, Contains("the global batch doesn't divide by the copies of the model"));
 }
 
-// What isn't said to be held is chosen anew, though the config gives it.
+// The search chooses each setting that isn't listed as held, although the config sets it.
 TEST(LayoutChoices, HoldWhatIsGiven) {
   const LayoutRequest free = choosing();
   std::set<std::string> schedules, zeros, micros;
@@ -92,7 +92,7 @@ TEST(LayoutChoices, HoldWhatIsGiven) {
     EXPECT_EQ(one.micro, 2);
     EXPECT_EQ(one.chunks, 1);
   }
-  // The config says it itself.
+  // The config itself sets the schedule.
   EXPECT_THAT(choices.set_of(all.front()), Not(Contains(StartsWith("pipeline.schedule="))));
   EXPECT_THAT(choices.set_of_all(all.front()), Contains("pipeline.schedule=zb_h1"));
 }

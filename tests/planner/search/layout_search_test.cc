@@ -38,7 +38,7 @@ LayoutRequest request(std::vector<std::int64_t> ranks, std::int64_t memory = 0) 
   return asked;
 }
 
-// By hand: sizes that an experienced person would try.
+// A hand-written grid of sizes that an experienced person would try.
 TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
   const LayoutRequest asked = request({8}, 40'000'000'000);
   const LayoutSearch found = search_layouts(asked);
@@ -84,7 +84,7 @@ TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
   EXPECT_GE(of_size[4], 3);
   EXPECT_GE(of_size[8], 5);
   EXPECT_GT(found.pruned.at("needs too much memory, by its bound"), 0);
-  // The front is what nothing beats.
+  // No other layout beats a layout of the front.
   int on_front = 0;
   for (const FoundLayout& plan : found.plans) {
     const bool beaten =
@@ -98,7 +98,8 @@ TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
   EXPECT_GT(on_front, 2);
 }
 
-// However many are printed, the same are found; those hardly apart share a line.
+// The search finds the same layouts however many are printed. Layouts that hardly differ share a
+// line.
 TEST(LayoutSearch, WhatIsFoundDoesNotDependOnHowManyArePrintedOrHowManyThreadsSimulate) {
   LayoutRequest asked = request({2});
   const LayoutSearch found = search_layouts(asked);
@@ -147,7 +148,7 @@ TEST(LayoutSearch, ABetterMachineIsNeverWorse) {
   EXPECT_LT(best(more), before);
 }
 
-// The fastest layouts take far more than the thriftiest.
+// The fastest layouts take far more memory than the smallest ones.
 TEST(LayoutSearch, FindsWhatFitsScarceMemory) {
   const LayoutSearch plenty = search_layouts(request({4}));
   std::int64_t least = plenty.plans.front().peak_bytes;
@@ -158,7 +159,8 @@ TEST(LayoutSearch, FindsWhatFitsScarceMemory) {
   EXPECT_THAT(scarce.nothing_on, ::testing::ElementsAre(77));
 }
 
-// A vocabulary that weighs as much as five layers, on links too slow for wide tensor parallelism.
+// The vocabulary costs as much as five layers, and the links are too slow for wide tensor
+// parallelism.
 TEST(LayoutSearch, SplitsLayersByTheirStagesWorkWhereThatIsFaster) {
   LayoutRequest asked = request({16});
   asked.machine = machine_named("ethernet_16x100g");
@@ -200,12 +202,12 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
     const std::string text = error.what();
     const auto at = text.find("iB more; on ");
     ASSERT_THAT(text, HasSubstr(" ranks one takes "));
-    // It is so, and of the numbers looked at the least.
+    // The number in the message is right, and the smallest of the numbers tried.
     const std::int64_t ranks = std::stoll(text.substr(at + 12));
     EXPECT_FALSE(search_layouts(request({ranks}, 3'000'000'000)).plans.empty());
     EXPECT_THROW(search_layouts(request({ranks / 2}, 3'000'000'000)), RequestError);
   }
-  // More than the machine has is looked at, and said to be more.
+  // The search also tries more ranks than the machine has devices, and the message says so.
   LayoutRequest small = request({2}, 3'000'000'000);
   small.machine.nodes = 1;
   small.machine.devices_per_node = 2;
@@ -230,7 +232,7 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
   }
 }
 
-// What is held and goes with no layout is told, not a size of memory.
+// The message names the held setting that fits no layout, and not a size of memory.
 TEST(LayoutSearch, WhereNoLayoutIsValidItSaysWhatMostFailBy) {
   LayoutRequest asked = request({4});
   const std::string stages = R"("parallel": {"data_parallel_size": 1})";

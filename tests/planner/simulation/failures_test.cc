@@ -9,7 +9,7 @@
 namespace trident::testing {
 namespace {
 
-// A long run, failure by failure.
+// Simulates a long run, failure by failure.
 double simulated_goodput(double interval, double cost, double restart, double mtbf) {
   std::mt19937_64 generator(7);
   std::exponential_distribution<double> next(1 / mtbf);
@@ -21,7 +21,7 @@ double simulated_goodput(double interval, double cost, double restart, double mt
       ++done;
       continue;
     }
-    // Restarts may fail too.
+    // A restart may fail, too.
     do {
       clock = failure;
       failure = clock + next(generator);

@@ -1,4 +1,4 @@
-// Steps that papers and one GPU have told, beside what is predicted for them.
+// Compares predictions with the step times of papers and of one GPU.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -16,14 +16,14 @@ constexpr bool sanitized = true;
 constexpr bool sanitized = false;
 #endif
 
-// Narayanan 2021, with recomputation: TFLOP/s of a GPU.
+// The TFLOP/s of a GPU by the formula of Narayanan 2021, which includes recomputation.
 double tflops(const PublishedRun& run, double seconds) {
   const double h = run.hidden, l = run.layers;
   return 96.0 * run.batch * 2048 * l * h * h * (1 + 2048 / (6 * h) + 51200 / (16 * l * h)) /
          seconds / run.devices / 1e12;
 }
 
-// How far predictions are from what was published.
+// Collects the errors of predictions against published times.
 class Errors {
  public:
   void add(double predicted, double published) {
@@ -40,8 +40,8 @@ class Errors {
   int count_ = 0;
 };
 
-// Table 1 of Narayanan 2021. The machine's efficiencies are fitted to the rows of 1.7 and 39
-// billion and to one of Korthikanti's.
+// Table 1 of Narayanan 2021. The machine's efficiencies are fitted to the rows with 1.7 and 39
+// billion parameters and to one row of Korthikanti's table.
 TEST(PublishedRuns, ComeNearTheStepsOfNarayanan2021) {
   Errors errors;
   const auto compare = [&](const PublishedRun& run, double published) {
@@ -55,7 +55,7 @@ TEST(PublishedRuns, ComeNearTheStepsOfNarayanan2021) {
   compare({60, 10240, 80, 8, 4, 3, 1024, 1792, 2}, 140);
   compare({80, 12288, 96, 8, 8, 2, 1536, 2304, 2}, 148);
   compare(gpt_1t, 163);
-  if (!sanitized) {  // they take long
+  if (!sanitized) {  // these runs take long
     compare({96, 16384, 128, 8, 16, 2, 1920, 2160, 1}, 155);
     compare(gpt_530b, 163);
   }
@@ -63,8 +63,8 @@ TEST(PublishedRuns, ComeNearTheStepsOfNarayanan2021) {
   EXPECT_LT(errors.largest(), 0.095);
 }
 
-// configs/machines/h200.json has the kernels that one step of each of these runs there. The times
-// are those of `bench step` on the same machine and day.
+// configs/machines/h200.json contains the kernels that one step of each of these runs takes on an
+// H200. The times are from `bench step` on the same machine and day.
 TEST(PublishedRuns, ComeNearTheStepsOfAnH200) {
   for (const auto& [name, milliseconds] :
        {std::pair("gpt2_124m", 56.8), std::pair("gpt2_1.5b", 319.5),
@@ -78,7 +78,8 @@ TEST(PublishedRuns, ComeNearTheStepsOfAnH200) {
   }
 }
 
-// Table 2 of Narayanan 2021, the rows of 3D parallelism: 175 billion, growing over devices.
+// Table 2 of Narayanan 2021, the rows with 3D parallelism: 175 billion parameters on a growing
+// number of devices.
 TEST(PublishedRuns, ComeNearTheScalingOfNarayanan2021) {
   const auto predicted = [](int devices) {
     const PublishedRun run{96, 12288, 96, 8, 12, 1, devices, 1536, 1};
@@ -89,7 +90,8 @@ TEST(PublishedRuns, ComeNearTheScalingOfNarayanan2021) {
   EXPECT_NEAR(predicted(1536) / 141, 1, 0.03);
 }
 
-// The same table's rows of DeepSpeed's ZeRO-3 without model parallelism, none of them fitted.
+// The rows of the same table for DeepSpeed's ZeRO-3 without model parallelism. None of them is
+// fitted.
 TEST(PublishedRuns, ComeNearTheZero3OfNarayanan2021) {
   for (const auto& [devices, micro, published] :
        {std::tuple(384, 4, 144.0), std::tuple(768, 2, 88.0), std::tuple(1536, 1, 44.0)}) {
@@ -104,7 +106,8 @@ TEST(PublishedRuns, ComeNearTheZero3OfNarayanan2021) {
   }
 }
 
-// Table 5 of Korthikanti 2022, full and selective recomputation; 22 billion, full, is fitted.
+// Table 5 of Korthikanti 2022, with full and selective recomputation; the row of 22 billion with
+// full recomputation is fitted.
 TEST(PublishedRuns, ComeNearTheStepsOfKorthikanti2022) {
   Errors errors;
   const auto compare = [&](PublishedRun run, double full, double selective) {
@@ -129,8 +132,8 @@ TEST(PublishedRuns, ComeNearTheStepsOfKorthikanti2022) {
   EXPECT_LT(errors.largest(), 0.06);
 }
 
-// The first is what the machine's products are fitted to: Nemotron-4 15B, whose two matrices of
-// 24576 stand here as three of 16384, with as many FLOPs.
+// The machine's products are fitted to the first run: Nemotron-4 15B, whose two matrices of 24576
+// are replaced by three of 16384, with as many FLOPs.
 TEST(PublishedRuns, ComeNearTheStepsOfH100s) {
   const auto seconds = [](const Config& config) {
     return simulated(config, machine_named("dgx_h100"), Habits::of(config)).seconds;

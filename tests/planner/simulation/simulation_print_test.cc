@@ -1,4 +1,4 @@
-// A simulated step as it is drawn.
+// The drawing of a simulated step.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -36,7 +36,8 @@ TEST(SimulationPrint, ATimelineHasALaneForWhatRunsBesideCompute) {
   }
   EXPECT_NEAR(last * 1e-6, step.seconds, 1e-6);
   double data = 0;
-  for (const OverlappedSeconds& one : step.beside) data += one.group == "data" ? one.seconds : 0;
+  for (const OverlappedSeconds& one : step.overlapped)
+    data += one.group == "data" ? one.seconds : 0;
   EXPECT_GT(data, 0);
   EXPECT_NEAR(seconds["gradient_reduction"], data, 1e-6);
   EXPECT_GT(seconds["transfer"], 0);

@@ -29,7 +29,7 @@ TEST(StepSimulation, PartsOfEachRankAddUpToTheStep) {
 TEST(StepSimulation, IsNeverFasterThanItsFlopsAllow) {
   const SimulatedStep step = simulated(gpt_39b);
   EXPECT_LT(step.hfu(), dgx_a100().efficiency.products);
-  EXPECT_LT(step.mfu(), step.hfu());  // with full recomputation a third is computed again
+  EXPECT_LT(step.mfu(), step.hfu());  // full recomputation computes a third again
   EXPECT_NEAR(step.hfu() / step.mfu(), 4.0 / 3, 0.02);
 }
 
@@ -67,16 +67,17 @@ TEST(StepSimulation, WhatRunsBesideComputeCostsNoMoreThanApart) {
 
 TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
   const SimulatedStep step = simulated(gpt_39b);
-  // 39.1 billion parameters over 16 ranks, their gradients in fp16, over one device in each node.
+  // 39.1 billion parameters over 16 ranks, with fp16 gradients, over one device in each node.
   const double bytes = 39.1e9 / 16 * 2;
   const double links = 25e9 * dgx_a100().efficiency.links;
   const double ring = 2 * 31.0 / 32 * bytes / links;
-  // Beside it the latency of some fifty buckets, and the tables at the ends of the pipeline.
+  // The rest is the latency of about fifty buckets, and the embedding tables at the ends of the
+  // pipeline.
   EXPECT_GT(step.communication.at("data"), ring);
   EXPECT_LT(step.communication.at("data"), 1.07 * ring);
 }
 
-// Where nothing overlaps, stages reduce at the same time: the step takes one stage's sums more.
+// Without overlap, stages reduce at the same time: the step takes longer by one stage's reduction.
 TEST(StepSimulation, AStageDoesntWaitForTheSumsOfAnother) {
   for (const PublishedRun& run : {PublishedRun{48, 6144, 64, 8, 8, 1, 512, 256, 1},
                                   PublishedRun{48, 6144, 64, 8, 8, 3, 512, 256, 1}, gpt_530b}) {
@@ -93,7 +94,7 @@ TEST(StepSimulation, AStageDoesntWaitForTheSumsOfAnother) {
   }
 }
 
-// Sums beside backward that end late hold up the update, which needs them.
+// The update needs the reduced gradients, so reductions that end late delay it.
 TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
   Config config = h100_config(
       R"("num_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 51200)",
@@ -106,7 +107,7 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
   machine.inside.bandwidth /= 100;
   const SimulatedStep slow = simulate();
   double summed = 0, update = -1, taken = 0;
-  for (const OverlappedSeconds& one : slow.beside) {
+  for (const OverlappedSeconds& one : slow.overlapped) {
     if (one.group.empty()) update = one.start, taken = one.seconds;
     if (one.operation == Operation::reduce_scatter && one.group == "data") {
       summed = std::max(summed, one.start + one.seconds);
@@ -118,7 +119,7 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
   EXPECT_GE(slow.seconds, summed + 0.9 * taken);
 }
 
-// Of 8 devices a node, groups of 3: some lie on two nodes.
+// With 8 devices in a node, some groups of 3 lie on two nodes.
 TEST(StepSimulation, AGroupThatDoesntDivideANodeIsAcrossTwo) {
   const PublishedRun three{12, 3072, 24, 3, 1, 1, 24, 24, 1};
   PublishedRun four = three;
@@ -126,7 +127,7 @@ TEST(StepSimulation, AGroupThatDoesntDivideANodeIsAcrossTwo) {
   const auto links = [](const PublishedRun& run) { return simulated(run).across; };
   EXPECT_TRUE(links(three).contains("tensor"));
   EXPECT_FALSE(links(four).contains("tensor"));
-  // Of 6 by 2 by 2: some pairs of copies are inside a node, some aren't.
+  // With 6 by 2 by 2 ranks, some pairs of replicas are inside a node and some aren't.
   EXPECT_TRUE(links({12, 3072, 24, 6, 2, 1, 24, 12, 1}).contains("data"));
   EXPECT_TRUE(links(four).contains("data"));
 }
@@ -149,7 +150,7 @@ TEST(StepSimulation, RanksThatMeetWithinLayersWaitForTheLastOfThem) {
     const double more = skewed.seconds - even.seconds;
     if (tensor == 1) {
       EXPECT_EQ(more, 0);
-    } else {  // all but the update and what follows the last meeting
+    } else {  // all but the update and the kernels after the last collective
       EXPECT_GT(more, 0.08 * even.ranks[0].busy.compute());
       EXPECT_LT(more, 0.1 * even.ranks[0].busy.compute());
       EXPECT_NEAR(skewed.communication.at("tensor") - even.communication.at("tensor"), more, 1e-9);
@@ -163,10 +164,10 @@ TEST(StepSimulation, AHundredThousandRanksTakeAboutAsLongAsThousands) {
   large.batch = 102'400;
   const SimulatedStep step = simulated(large);
   EXPECT_EQ(step.world_size, 102'400);
-  EXPECT_NEAR(step.seconds / simulated(gpt_1t).seconds, 1, 0.1);  // as many micro-batches
+  EXPECT_NEAR(step.seconds / simulated(gpt_1t).seconds, 1, 0.1);  // same micro-batches
 }
 
-// Theory: its bubble is 0 in steady state; what is left is how unequal the stages are.
+// In theory the bubble is 0 in steady state. The remaining idle time comes from unequal stages.
 TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
   PublishedRun few = gpt_39b;
   few.batch = 256;  // two micro-batches
@@ -183,7 +184,7 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
   EXPECT_GT(flushed.bubble_ratio, 1.0 / 3);
   EXPECT_LT(running.bubble_ratio, 0.05);
   EXPECT_LT(running.seconds, 0.8 * flushed.seconds);
-  const RankSeconds& last = running.ranks.back();  // has the head
+  const RankSeconds& last = running.ranks.back();  // this rank has the head
   EXPECT_NEAR(last.waiting, 0, 1e-9);
 }
 
@@ -201,11 +202,11 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
     EXPECT_LE(slow, factor * usual);
     before = slow;
   }
-  // With many micro-batches all go at the pace of the slowest.
+  // With many micro-batches all ranks run at the pace of the slowest one.
   EXPECT_GT(seconds({.straggler = 2, .straggler_place = 1}), 1.6 * usual);
   EXPECT_GT(seconds({.slow_link = 20}), 1.1 * usual);
   EXPECT_GE(seconds({.slow_link = 20}), seconds({.slow_link = 10}));
-  // A group that reaches the node from another place of the pipeline waits, too.
+  // A group from another place of the pipeline that reaches the slow node waits, too.
   PublishedRun wide = gpt_22b;
   wide.pipeline = 2, wide.tensor = 1, wide.devices = 24, wide.batch = 48, wide.heads = 48;
   const Config spread = config_of(wide);
@@ -222,7 +223,7 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   EXPECT_THROW(seconds({.slow_link = 2, .slow_place = 2}), RequestError);
 }
 
-// A schedule from a file is traced whole, one of a kind with few micro-batches.
+// A schedule from a file is traced with all micro-batches, a named schedule with few.
 TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
   const TempDir dir;
   for (const PublishedRun& run :
@@ -231,7 +232,7 @@ TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
     Config config = config_of(run);
     for (const int zero : {0, 2, 3}) {
       config.zero_optimization.stage = zero;
-      // Groups of five micro-batches, and a last one of four.
+      // Groups of five micro-batches, and a last group of four.
       config.pipeline.microbatch_group_size_per_vp_stage = run.chunks > 1 && zero == 2 ? 5 : 0;
       const double few = simulated(config, dgx_a100(), Habits::of(config)).seconds;
       Config whole = config;
@@ -243,7 +244,7 @@ TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
   }
 }
 
-// Places that are alike are traced once; one that is told apart is traced by itself.
+// Equal places are traced once. A place with a setting of its own is traced by itself.
 TEST(StepSimulation, PlacesFoldedAndUnfoldedAgree) {
   const PublishedRun run{32, 8192, 64, 8, 8, 1, 128, 64, 1};
   const Config config = config_of(run);

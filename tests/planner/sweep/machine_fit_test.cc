@@ -26,7 +26,7 @@ std::vector<Config> configs() {
   return list;
 }
 
-// What each would take on `made`, times `factor`.
+// The time of each config on `made`, times `factor`.
 std::vector<FitPoint> points_on(const Machine& made, const std::vector<Config>& list,
                                 double factor = 1) {
   std::vector<FitPoint> points;
@@ -49,12 +49,13 @@ TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
     EXPECT_NEAR(fit.after[i], points[i].seconds, 0.015 * points[i].seconds);
     EXPECT_EQ(fit.before[i], predicted_seconds(list[i], dgx_a100(), false));
   }
-  // Nothing is gained where it fits already.
+  // A second fit changes nothing.
   const MachineFit again = fit_machine(fit.machine, points);
   EXPECT_NEAR(again.machine.efficiency.products, fit.machine.efficiency.products, 5e-3);
 }
 
-// A machine far faster than its file says: no file may have what would be needed.
+// The runs are far faster than the machine's file predicts: no valid file has the constants that
+// they need.
 TEST(MachineFit, StaysWithinWhatAFileMayHave) {
   const std::vector<Config> list = configs();
   const std::vector<FitPoint> points = points_on(dgx_a100(), list, 1e-3);
@@ -63,8 +64,8 @@ TEST(MachineFit, StaysWithinWhatAFileMayHave) {
   EXPECT_NO_THROW(parse_machine(machine_text(fit.machine), "fitted.json"));
 }
 
-// From any start: constants as large as a file may have them, and ones that are far too small, from
-// where a whole step of the linearised problem overshoots.
+// The fit converges from any start: from the largest constants that a file may have, and from
+// constants far too small, where a full step of the linearised problem overshoots.
 TEST(MachineFit, ComesFromAnyStart) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
@@ -82,12 +83,12 @@ TEST(MachineFit, ComesFromAnyStart) {
   }
 }
 
-// A constant that can't grow any more leaves the others to be fitted.
+// If one constant is at its limit, the other constants are still fitted.
 TEST(MachineFit, FitsOthersBesideOneAtItsLimit) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
   made.efficiency = {.products = 1, .memory = 0.55, .links = 0.42};
-  // All of them a little faster than it can be.
+  // All times are a little shorter than the machine can reach.
   const std::vector<FitPoint> points = points_on(made, list, 0.95);
   Machine machine = made;
   machine.efficiency = {.products = 1, .memory = 0.3, .links = 0.3};
@@ -100,8 +101,8 @@ TEST(MachineFit, FitsOthersBesideOneAtItsLimit) {
   EXPECT_LT(error, 0.003);
 }
 
-// Times that contradict each other, and a start far off: a whole step of the linearised problem
-// overshoots, a part of it is still a gain.
+// The times contradict each other, and the start is far off: a full step of the linearised problem
+// overshoots, and a part of it is still an improvement.
 TEST(MachineFit, TakesAPartOfAStepThatOvershoots) {
   const std::vector<Config> list = configs();
   Machine machine = dgx_a100();
@@ -147,7 +148,7 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
       simulate_crowded(config, *architecture_of(config), machine, Habits::of(config));
   EXPECT_EQ(shared.seconds, replayed);
   EXPECT_EQ(shared.shared_devices, 2);
-  // Four times as many ranks as devices, which wait for each other here and there.
+  // There are four times as many ranks as devices, and they sometimes wait for each other.
   EXPECT_GT(shared.shared_seconds, 2 * shared.seconds);
   EXPECT_LE(shared.shared_seconds, 4 * shared.seconds);
   machine.devices_per_node = 8;
@@ -174,7 +175,7 @@ TEST(Agreement, IsOfTheRelativeErrorsAndTheOrder) {
   found = agreement(predicted, measured, 0);
   EXPECT_NEAR(found.order, 1 - 6.0 * 2 / (11 * 120), 1e-12);
   EXPECT_NEAR(found.choice, 1, 1e-12);
-  // 1 and 1.004 are equal within 1%, whichever is predicted to be first.
+  // 1 and 1.004 are equal within 1%, whichever of them is predicted to come first.
   EXPECT_EQ(agreement({1.0, 1.001, 2}, {1.004, 1.0, 2}, 0.01).order, 1);
   EXPECT_LT(agreement({1.0, 1.001, 2}, {1.004, 1.0, 2}, 0).order, 1);
 }

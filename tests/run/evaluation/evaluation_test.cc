@@ -32,7 +32,7 @@ using testing::TempDir;
 TEST(EvaluationWindows, CountEachTokenButTheFirstOnce) {
   for (const std::int64_t tokens : {2, 7, 8, 9, 16, 17, 18, 100}) {
     for (const std::int64_t stride : {1, 3, 8}) {
-      std::int64_t next = 1;  // the token that is to be predicted
+      std::int64_t next = 1;  // the next token to be predicted
       const EvaluationWindows windows{tokens, 8, stride};
       for (std::int64_t i = 0; i < windows.count(); ++i) {
         const EvaluationWindow window = windows[i];
@@ -50,7 +50,7 @@ TEST(EvaluationWindows, CountEachTokenButTheFirstOnce) {
   }
 }
 
-// Of a text's own bytes, whatever the tokenizer makes of them.
+// Counts the bytes of the text itself, independent of the tokenizer.
 TEST(EvaluationBytes, AreThoseOfTheText) {
   const TempDir dir;
   std::int64_t size = 0;
@@ -84,7 +84,7 @@ TEST(EvaluationBytes, AreThoseOfTheText) {
   }
 }
 
-// A small model and tokens that mean nothing to it.
+// A small model and random tokens.
 class EvaluationTest : public ::testing::TestWithParam<const char*> {
  protected:
   std::string weights() const { return source_dir() + "/tests/golden/" + GetParam() + "/model"; }
@@ -112,8 +112,8 @@ class EvaluationTest : public ::testing::TestWithParam<const char*> {
     request.set.push_back("data.cache_path=" + (dir_ / "cache"));
     return evaluate(request, {}, {});
   }
-  // Of each token by the logits behind the tokens before it: up to 8 of them, and at least
-  // that less `stride`, but for the text's beginning.
+  // The expected sum: each token's loss from the logits after the tokens before it. The context has
+  // at most 8 tokens and at least 8 less `stride`, except at the text's beginning.
   double expected(const std::vector<std::int32_t>& ids, std::int64_t stride) const {
     const Config config = config_of_directory(built_in_architectures(), weights());
     const auto architecture = architecture_of(config);
@@ -200,7 +200,7 @@ TEST_P(EvaluationTest, PartsAreThoseOfTheSplit) {
   ASSERT_EQ(held_out.rows.size(), 2u);
   EXPECT_EQ(held_out.rows[0].part, "validation");
   EXPECT_EQ(held_out.rows[1].part, "test");
-  const std::vector<std::int32_t>& ids = tokens_.at("a");  // 45: 0 to 23, to 34, to 45
+  const std::vector<std::int32_t>& ids = tokens_.at("a");  // 45 tokens: 0 to 23, to 34, to 45
   const double test = expected({ids.begin() + 34, ids.end()}, 8);
   EXPECT_EQ(held_out.rows[1].tokens, 10);
   EXPECT_NEAR(held_out.rows[1].loss_sum, test, 1e-5 * test);

@@ -1,4 +1,4 @@
-// Whose a folder is: what a run may write into, and what it is told otherwise.
+// Ownership of folders: the folders into which a run may write, and its error messages otherwise.
 #include "run/folders/run_folder.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ class RunFolder : public ::testing::Test {
     config.checkpoint.save = weights;
     return config;
   }
-  // Every path and the contents of every file, but for .trident-run.
+  // Every path, and the contents of every file except .trident-run.
   std::vector<std::pair<std::string, std::string>> contents() const {
     std::vector<std::pair<std::string, std::string>> all;
     for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
@@ -42,7 +42,7 @@ class RunFolder : public ::testing::Test {
     std::sort(all.begin(), all.end());
     return all;
   }
-  // The run may not write there, and has written nothing.
+  // Expects that the run may not write there and has written nothing; returns its error message.
   std::string refusal(const Config& config) const {
     const auto before = contents();
     const std::string checked = message_of<RequestError>([&] { check_output(config, 0); });
@@ -51,11 +51,11 @@ class RunFolder : public ::testing::Test {
     EXPECT_EQ(contents(), before);
     return made;
   }
-  // A run has begun there, and ended.
+  // Begins and ends a run in these folders.
   static void take_folders(const Config& config) {
     const RunFolders folders(config, 0, "trident train");
   }
-  // What a run leaves.
+  // Leaves the files of a finished run, and returns its id.
   std::string run(const Config& config) const {
     const RunFolders folders(config, 0, "trident train");
     spit(config.logging.dir + "/metrics.jsonl", "{}");
@@ -100,8 +100,8 @@ TEST_F(RunFolder, IsOneSaversAloneToo) {
   FolderLock lock(dir / "w");
 }
 
-// What somebody else has put in the place of a run's weights is not the run's; nor does a run that
-// has saved nothing own what was there.
+// A run doesn't own weights that another program put in the place of its own. A run that has saved
+// nothing doesn't own the earlier weights either.
 TEST_F(RunFolder, HoldsTheWeightsOfWhoeverHasSavedThem) {
   const std::string id = run(config(dir / "a", dir / "w"));
   Config same = config(dir / "a", dir / "w");
@@ -122,15 +122,16 @@ TEST_F(RunFolder, HoldsTheWeightsOfWhoeverHasSavedThem) {
   EXPECT_NE(run(same), id);
   same.checkpoint.overwrite = false;
   check_output(same, 0);
-  // Runs in the same folder that end before they save don't lose what an earlier one has saved.
+  // Later runs in the same folder that end before they save keep the earlier run's ownership.
   for (int again = 0; again < 100; ++again) {
     const RunFolders dies(same, 0, "trident train" + std::string(20000, 'x'));
   }
   check_output(same, 0);
 }
 
-// Its own are replaced with its logs: a run that is to replace nothing leaves them, though somebody
-// has taken the logs away; and what somebody else copies over them isn't its own.
+// A run's weights are replaced together with its logs. A run without logging.overwrite leaves them,
+// even if the logs were removed. Weights that another program copies over them are not the run's
+// own.
 TEST_F(RunFolder, ReplacesItsOwnWeightsOnlyWhereItWasAskedAndTheyAreItsOwn) {
   run(config(dir / "a", dir / "w"));
   const auto old = slurp(dir / "w/model.safetensors");
@@ -141,12 +142,12 @@ TEST_F(RunFolder, ReplacesItsOwnWeightsOnlyWhereItWasAskedAndTheyAreItsOwn) {
   Config same = config(dir / "a", dir / "w");
   same.logging.overwrite = true;
   check_output(same, 0);
-  spit(dir / "w/model.safetensors", old);  // again, at another time
+  spit(dir / "w/model.safetensors", old);  // the same bytes, written at another time
   EXPECT_THAT(refusal(same), HasSubstr("of something else"));
   run(config(dir / "b", dir / "v"));
   same = config(dir / "b", dir / "v");
   same.logging.overwrite = true;
-  spit(dir / "v/model.safetensors.index.json", "{}");  // beside them
+  spit(dir / "v/model.safetensors.index.json", "{}");  // next to the run's files
   EXPECT_THAT(refusal(same), HasSubstr("of something else"));
 }
 
@@ -181,18 +182,18 @@ TEST_F(RunFolder, IsSignedOverALongerText) {
   Config same = config(dir / "a", dir / "w");
   same.logging.overwrite = true;
   const std::string file = dir / "a/.trident-run";
-  spit(file, slurp(file) + std::string(1000, ' '));  // longer than what comes
+  spit(file, slurp(file) + std::string(1000, ' '));  // longer than the new text
   check_output(same, 0);
   take_folders(same);
   EXPECT_LT(std::filesystem::file_size(file), 1000U);
   check_output(same, 0);
-  std::filesystem::resize_file(file, std::uintmax_t{6} << 40);  // no memory holds that
+  std::filesystem::resize_file(file, std::uintmax_t{6} << 40);  // larger than any memory
   same.checkpoint.overwrite = true;
   take_folders(same);
   EXPECT_LT(std::filesystem::file_size(file), 1000U);
 }
 
-// What would only be found when the weights are moved there, at the end.
+// The check comes before the run, not when the weights are moved there at its end.
 TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
   for (const char* name :
        {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors",
@@ -204,7 +205,7 @@ TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
     EXPECT_THAT(refusal(all), AllOf(HasSubstr("/checkpoint/save"), HasSubstr(name),
                                     HasSubstr("is a directory, but weights saved there")));
   }
-  const TempDir dead;  // what has died there will be moved first
+  const TempDir dead;  // the unfinished save of a dead run is moved first
   std::filesystem::create_directories(dead / "foo.safetensors");
   std::filesystem::create_directory(dead / ".trident-saving");
   spit(dead / ".trident-saving/foo.safetensors", "");
@@ -212,7 +213,7 @@ TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
               HasSubstr("foo.safetensors: is a directory"));
   const TempDir at;
   spit(at / ".trident-saving", "a file");
-  EXPECT_THAT(refusal(config(dir / "a", at.path())), HasSubstr("is no folder of a save"));
+  EXPECT_THAT(refusal(config(dir / "a", at.path())), HasSubstr("is not a folder that a save made"));
   for (const char* folder : {"w/.trident-saving", "w/.trident-saving/deep"}) {
     EXPECT_THAT(refusal(config(dir / "a", dir / folder)),
                 AllOf(HasSubstr("/checkpoint/save"), HasSubstr("is the name of a folder that")));
@@ -221,11 +222,12 @@ TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
   }
 }
 
-// Held by a name that was removed, and made again by somebody else.
+// The lock belongs to a folder whose name was removed and created again by another program.
 TEST_F(RunFolder, IsAskedForByItsName) {
   auto held = std::make_unique<RunFolders>(config(dir / "a", ""), 0, "trident train");
   std::filesystem::remove(dir / "a/.trident-run");
-  EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr("is in use"));  // by the folder itself
+  // The folder itself is locked.
+  EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr("is in use"));
   std::filesystem::remove(dir / "a");
   RunFolders(config(dir / "a", ""), 0, "trident train");
 }
@@ -238,7 +240,7 @@ TEST_F(RunFolder, HasLogFilesThatAreFiles) {
   EXPECT_THAT(refusal(all), HasSubstr("metrics.jsonl: not a regular file"));
 }
 
-// Whatever lies at the place of the file that names the run.
+// A link or any other file may lie in the place of the file that identifies the run.
 TEST_F(RunFolder, WritesThroughNoLinkAndTakesNoOtherFileForItsOwn) {
   std::filesystem::create_directories(dir / "a");
   const std::string file = dir / "a/.trident-run";
@@ -287,17 +289,17 @@ TEST_F(RunFolder, KeepsItsWeightsFromOtherRunsUnlessTheyAreToBeReplaced) {
   Config other = config(dir / "b", dir / "w");
   EXPECT_THAT(refusal(other), AllOf(HasSubstr("/checkpoint/save"), HasSubstr("of run " + id),
                                     HasSubstr("checkpoint.overwrite")));
-  other.logging.overwrite = true;  // of another folder
+  other.logging.overwrite = true;  // for another folder
   EXPECT_THAT(refusal(other), HasSubstr("of run " + id));
   other.checkpoint.overwrite = true;
   check_output(other, 0);
 
-  // The run itself, again.
+  // The same run once more.
   Config same = config(dir / "a", dir / "w");
   EXPECT_THAT(refusal(same), HasSubstr("metrics.jsonl: exists already"));
   same.logging.overwrite = true;
   EXPECT_NE(run(same), id);
-  // Once another has replaced them, they are no longer its own.
+  // After another run has replaced the weights, they are no longer the first run's own.
   run(other);
   EXPECT_THAT(refusal(same), HasSubstr("/checkpoint/save"));
 }

@@ -1,4 +1,5 @@
-// Where a run begins, what it says of that, and what it refuses before anything is moved.
+// The point at which a run begins, its messages about it, and the requests that it refuses before
+// it moves any file.
 #include "run/folders/starting_point.h"
 
 #include <gmock/gmock.h>
@@ -51,11 +52,11 @@ TEST(StartingPoint, ALaterFormatIsNoDamage) {
   Job(every_second(dir)).run();
   change_manifest(dir / "w/iteration-6", [](nlohmann::json& document) { document["version"] = 2; });
   EXPECT_THROW(open_checkpoint(dir / "w/iteration-6"), ForeignCheckpoint);
-  EXPECT_THAT(refusal_of(every_second(dir)), HasSubstr("another format's"));
+  EXPECT_THAT(refusal_of(every_second(dir)), HasSubstr("another format"));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
-  // Going back behind it is asked for.
+  // A run may go back to an earlier checkpoint if checkpoint.load asks for it.
   EXPECT_THAT(told_by(every_second(dir, {"checkpoint.load=4"})),
-              HasSubstr("iteration-6 is later than where this run goes on: set aside"));
+              HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
 }
 
 TEST(StartingPoint, WhatWasACheckpointIsNotTakenForWeightsAlone) {
@@ -64,9 +65,9 @@ TEST(StartingPoint, WhatWasACheckpointIsNotTakenForWeightsAlone) {
   const std::string folder = dir / "w/iteration-6";
   fs::remove(folder + "/trident/manifest.json");
   const Overrides load{"checkpoint.load=" + folder};
-  EXPECT_THAT(refusal_of(every_second(other, load)), HasSubstr("there is no whole checkpoint"));
+  EXPECT_THAT(refusal_of(every_second(other, load)), HasSubstr("there is no complete checkpoint"));
   fs::remove_all(folder + "/trident");
-  EXPECT_THAT(refusal_of(every_second(other, load)), HasSubstr("there is no whole checkpoint"));
+  EXPECT_THAT(refusal_of(every_second(other, load)), HasSubstr("there is no complete checkpoint"));
   fs::rename(folder, dir / "model");
   EXPECT_THAT(told_by(every_second(other, {"checkpoint.load=" + (dir / "model")})),
               HasSubstr("beginning with the weights of " + (dir / "model")));
@@ -87,7 +88,7 @@ TEST(StartingPoint, DamagedFilesBesideTheWeightsArePassedOver) {
     damage(path);
     const std::string told = told_by(every_second(dir));
     EXPECT_THAT(told, HasSubstr(path));
-    EXPECT_THAT(told, HasSubstr("going on from " + (dir / "w/iteration-4")));
+    EXPECT_THAT(told, HasSubstr("resuming from " + (dir / "w/iteration-4")));
     EXPECT_EQ(read_file(dir / "w/iteration-6/generation_config.json"), R"({"eos_token_id": null})");
   }
 }
@@ -114,7 +115,7 @@ TEST(StartingPoint, EpochsAreThoseOfTheSamplesThatAreLeft) {
             saved.iteration + (samples - saved.samples) / 8);
 }
 
-// The schedule is that of the length, however many checkpoints had to be passed over.
+// The learning-rate schedule follows the run's length, however many checkpoints were skipped.
 TEST(StartingPoint, WhatFollowsFromTheLengthFollowsFromTheLastOne) {
   const TempDir dir;
   const auto config = [&](const char* batch) {
@@ -153,13 +154,13 @@ TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
   EXPECT_THAT(told_by(config(text)), Not(HasSubstr("differs")));
   const std::string more =
       told_by(config(where, {"checkpoint.load=" + other.path(), "parallel.rank_order=pp-dp-tp"}));
-  EXPECT_THAT(more, HasSubstr("checkpoint.load \"" + other.path() + "\" is left"));
+  EXPECT_THAT(more, HasSubstr("checkpoint.load \"" + other.path() + "\" is not used"));
   EXPECT_THAT(more, HasSubstr("/parallel/rank_order"));
   EXPECT_THAT(more, HasSubstr("/data/train/0/path"));
-  EXPECT_THAT(more, Not(HasSubstr("other contents")));
+  EXPECT_THAT(more, Not(HasSubstr("have changed since")));
   letters[7] = 'Z';
   write_file_atomic(text, letters);
-  EXPECT_THAT(told_by(config(text)), HasSubstr("training data's files have other contents"));
+  EXPECT_THAT(told_by(config(text)), HasSubstr("training data's files have changed"));
 }
 
 TEST(StartingPoint, SaysWhichSourcesWouldHaveGivenOtherSamples) {
@@ -215,7 +216,7 @@ TEST(StartingPoint, WeightsOfSomebodyElseAreNotReplaced) {
   const TempDir dir, copy;
   const Overrides eight{"training.train_iters=8"};
   Job(every_second(dir)).run();
-  // A copy has other times, but the weights of its own last checkpoint.
+  // The copied files have other times, but they are the weights of the copy's own last checkpoint.
   fs::copy(dir.path(), copy.path(), fs::copy_options::recursive);
   Job(every_second(copy, eight)).run();
   std::ofstream(dir / "w/model.safetensors", std::ios::app) << "x";
@@ -249,7 +250,7 @@ TEST(StartingPoint, LogsThatCantBeGoneOnWithMoveNothing) {
   EXPECT_THAT(refusal_of(every_second(dir, {"checkpoint.load=4"})),
               HasSubstr("metrics.jsonl:1: needs"));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
-  // Lines that were lost.
+  // Some lines of the log were lost.
   std::string first = text.substr(0, text.find('\n') + 1);
   write_file_atomic(path, first);
   EXPECT_THAT(told_by(every_second(dir, {"training.train_iters=8"})),

@@ -11,7 +11,7 @@ namespace {
 
 const std::vector<float> kLogits = {1.0f, 3.0f, 2.0f, -1.0f, 2.5f};
 
-// How often each token comes in many draws.
+// The share of each token in many draws.
 std::map<std::int32_t, double> shares(const SamplingOptions& options,
                                       const std::vector<std::int32_t>& before = {}) {
   constexpr int kDraws = 20000;
@@ -22,7 +22,7 @@ std::map<std::int32_t, double> shares(const SamplingOptions& options,
   return result;
 }
 
-// softmax(logits / temperature) over `kept`.
+// Returns softmax(logits / temperature) over the tokens in `kept`.
 std::map<std::int32_t, double> expected(std::vector<float> logits, double temperature,
                                         const std::vector<std::int32_t>& kept) {
   double sum = 0;
@@ -53,19 +53,19 @@ TEST(Sampling, TokensComeAsOftenAsTheyAreLikely) {
 TEST(Sampling, FiltersKeepWhatTransformersKeeps) {
   expect_near(shares({.temperature = 1, .top_k = 2}), expected(kLogits, 1, {1, 4}));
   EXPECT_EQ(shares({.temperature = 1, .top_k = 1}).size(), 1u);
-  int equal = 0;  // to the second one
+  int equal = 0;  // draws of the last token, which ties for second place
   for (int i = 0; i < 1000; ++i) {
     equal += sample({1, 3, 2, 2}, {}, {.temperature = 1, .top_k = 2},
                     static_cast<std::uint64_t>(i)) == 3;
   }
   EXPECT_GT(equal, 100);
-  // Probabilities from the likeliest: 0.47, 0.29, 0.17, 0.06, 0.01.
+  // The probabilities in descending order: 0.47, 0.29, 0.17, 0.06, 0.01.
   expect_near(shares({.temperature = 1, .top_k = 0, .top_p = 0.5}), expected(kLogits, 1, {1, 4}));
   expect_near(shares({.temperature = 1, .top_k = 0, .top_p = 0.4}), expected(kLogits, 1, {1}));
   expect_near(shares({.temperature = 1, .top_k = 0, .top_p = 0}), expected(kLogits, 1, {1}));
   expect_near(shares({.temperature = 1, .top_k = 0, .min_p = 0.3}),
               expected(kLogits, 1, {1, 2, 4}));
-  // top_p of what top_k has left: 0.62, 0.38.
+  // top_p applies to the tokens that top_k keeps: 0.62, 0.38.
   expect_near(shares({.temperature = 1, .top_k = 2, .top_p = 0.6}), expected(kLogits, 1, {1}));
 }
 

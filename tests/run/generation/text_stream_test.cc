@@ -38,7 +38,7 @@ TEST(TextStream, GivesTheWholeTextInWholeCharacters) {
   }
 }
 
-// However long the text is, each part of it is what it is in the whole.
+// Each part of a long text is the same as in the text decoded at once.
 TEST(TextStream, GivesTheTextOfManyTokens) {
   std::string text;
   for (int i = 0; i < 300; ++i)
@@ -68,7 +68,7 @@ TEST(TextStream, BytesComeInWholeCharacters) {
                                             "\xff", "", "", "日"));
 }
 
-// Two whole characters of a run, and then a byte that goes with none.
+// A run of byte tokens: two complete characters, and then a byte that belongs to no character.
 TEST(TextStream, AWrongByteInARunLeavesWhatWasGiven) {
   const Tokenizer tokenizer = golden_tokenizer("sentencepiece_bpe");
   TextStream stream(&tokenizer, {}, {});

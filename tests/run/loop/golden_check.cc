@@ -16,7 +16,7 @@ std::string directory_of(const std::string& model) {
   return source_dir() + "/tests/golden/" + model;
 }
 
-// The true gradient of GPT-2's key bias is zero: what is there is rounding alone.
+// The true gradient of GPT-2's key bias is zero, so its values are rounding errors only.
 bool is_key_bias(const std::string& name, const HostTensor& tensor, std::size_t i) {
   const std::size_t third = tensor.values.size() / 3;
   return name.ends_with("attn.c_attn.bias") && i >= third && i < 2 * third;

@@ -1,6 +1,6 @@
-// What an independent implementation in fp64 found for the models of tests/golden, and the check of
-// a run against it. A run meets it when every loss, every gradient of the first iteration and every
-// gradient norm is within 1e-5 relative.
+// The results of an independent fp64 implementation for the models of tests/golden, and the check
+// of a run against them. A run passes if every loss, every gradient of the first iteration and
+// every gradient norm is within 1e-5 relative.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct Golden {
 };
 Golden read_golden(const std::string& model);
 
-// `directory` is the run's logging.dir. Of a shorter run its steps are compared. Reports as
-// GoogleTest failures.
+// Reports differences as GoogleTest failures. `directory` is the run's logging.dir. If the run is
+// shorter than the golden one, only its own steps are compared.
 void expect_golden(const std::string& model, const TrainingSummary& summary,
                    const std::string& directory);
 

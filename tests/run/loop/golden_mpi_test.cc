@@ -1,4 +1,4 @@
-// The golden 2·2·2 runs and an overflow that comes to light late, one rank a process under mpirun.
+// The golden 2·2·2 runs and a late overflow, under mpirun with one rank in each process.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@
 namespace trident::testing {
 namespace {
 
-// The summary on rank 0.
+// Returns the summary on rank 0.
 std::optional<TrainingSummary> train_here(const Config& config, const TrainerHooks& hooks = {}) {
   const TrainingInputs inputs = prepare_training(config);
   const auto device = make_cpu_device();
@@ -34,7 +34,7 @@ std::optional<TrainingSummary> train_here(const Config& config, const TrainerHoo
 class GoldenMpi : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenMpi, Dp2Tp2Pp2MeetsLossesGradientsAndNormsWithin1e5) {
-  const TempDir dir;  // rank 0 alone writes
+  const TempDir dir;  // only rank 0 writes
   const Config config = golden_config(
       GetParam(), dir.path(),
       overrides_of({2, 2, 2}) + Overrides{"runtime.transport=mpi", "zero_optimization.stage=1",
@@ -46,7 +46,7 @@ TEST_P(GoldenMpi, Dp2Tp2Pp2MeetsLossesGradientsAndNormsWithin1e5) {
 INSTANTIATE_TEST_SUITE_P(Models, GoldenMpi, ::testing::Values("gpt2", "llama"),
                          [](const auto& one) { return std::string(one.param); });
 
-// A first step of 1e30 makes the second overflow, which ranks notice in their third.
+// A first step with rate 1e30 makes the second step overflow; ranks notice it in their third step.
 TEST(PostValidationMpi, AnOverflowIsTakenBack) {
   const TempDir dir;
   const auto config = [&](const char* transport, const char* kind, int iterations) {
@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   // Keeps MPI initialised while the tests make transports with options of their own.
   const auto keep = trident::make_mpi_transport({});
-  if (keep->world().rank() != 0) {  // one rank prints; the others have only their exit codes
+  if (keep->world().rank() != 0) {  // one rank prints; the others only return exit codes
     auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
   }

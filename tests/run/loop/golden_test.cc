@@ -1,4 +1,4 @@
-// GPT-2 and Llama against PyTorch and transformers in fp64, in many layouts.
+// Compares GPT-2 and Llama in many layouts with PyTorch and transformers in fp64.
 #include <gtest/gtest.h>
 
 #include <ostream>
@@ -39,16 +39,16 @@ std::vector<GoldenCase> cases() {
           Layout{2, 2, 2}, Layout{1, 4, 2}, Layout{4, 2, 1}, Layout{3, 1, 2}}) {
       ++number;
       for (const int zero : {0, 1, 2, 3}) {
-        // Each layout and stage with one of the models, 3D with both.
+        // Each layout and stage runs with one of the models; 3D layouts run with both.
         const bool turn = (number + zero) % 2 == (model == gpt2 ? 1 : 0);
         const bool all_axes = layout.data > 1 && layout.tensor > 1 && layout.pipeline > 1;
         if (!turn && !all_axes && !tests_are_full()) continue;
-        // Stages 2 and 3 are stage 1 where nobody shares; small parameters are sharded, too.
+        // Without data parallelism stages 2 and 3 equal stage 1. Small parameters are sharded, too.
         if (zero >= 2 && layout.data == 1) continue;
         for (const bool sequence_parallel : {false, true}) {
           if (sequence_parallel && layout.tensor == 1) continue;
-          // Without data parallelism both ZeRO stages run the same code: half of the product will
-          // do.
+          // Without data parallelism both ZeRO stages run the same code, so half of the
+          // combinations suffice.
           if (layout.data == 1 && layout.tensor > 1 && sequence_parallel != (zero == 1)) continue;
           all.push_back({.model = model,
                          .layout = layout,
@@ -68,7 +68,7 @@ std::vector<GoldenCase> cases() {
   return all;
 }
 
-// The first steps of twenty, all of them where tests are full.
+// The schedule is that of twenty steps. Tests run the first of them; full tests run all.
 Overrides steps() {
   if (tests_are_full()) return {};
   return {usual_device() == On::cuda ? "training.train_iters=6" : "training.train_iters=12",

@@ -1,4 +1,4 @@
-// batch.rampup_batch_size: which sample comes when, in every layout and after a resume.
+// batch.rampup_batch_size: the order of the samples in every layout and after a resume.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Batches of 2, 4, 4, 6, 8, 8, … samples: 18 of them in three stretches.
+// Batches of 2, 2, 2, 4, 6, 8, 8, ... samples. The ramp has 15 samples in three steps.
 const Overrides growing{"batch.global_batch_size=8", "batch.micro_batch_size=1",
                         "batch.rampup_batch_size=[2, 2, 15]", "training.train_iters=7",
                         "training.eval_interval=0"};
@@ -28,7 +28,7 @@ std::vector<std::int64_t> batches_of(const TrainingSummary& summary) {
   return sizes;
 }
 
-// With weights that stay, a batch's loss is the mean of its samples' losses.
+// With constant weights, a batch's loss is the mean of its samples' losses.
 TEST(GrowingBatches, EachHasTheSamplesAfterThoseOfTheOneBefore) {
   const TempDir dir;
   const Overrides still{"optimizer.params.lr=0", "scheduler.type=constant", "scheduler.min_lr=0",
@@ -64,7 +64,7 @@ TEST(GrowingBatches, NoLayoutChangesARun) {
   EXPECT_LT(largest_relative_difference(run({.data = 2}, {"zero_optimization.stage=2"}), truth),
             1e-6);
   EXPECT_LT(largest_relative_difference(run({.tensor = 2, .pipeline = 2}), truth), 1e-5);
-  // Whose next iteration begins before this one is settled.
+  // The next iteration begins before the step check of this one.
   const Overrides loose{"gradient_clipping=0", "pipeline.schedule=zbv",
                         "parallel.virtual_pipeline_model_parallel_size=2"};
   EXPECT_LT(largest_relative_difference(run({.pipeline = 2, .chunks = 2}, loose),
@@ -112,7 +112,7 @@ TEST(GrowingBatches, ARampThatCannotBeIsRefused) {
   EXPECT_THAT(refused({"batch.rampup_batch_size=[2, 2, 9]", "batch.micro_batch_size=4"}),
               HasSubstr("have to be multiples of 4"));
   EXPECT_THAT(refused({"pipeline.schedule=pipedream_2bw"}), HasSubstr("use one that flushes"));
-  // What a schedule needs, it needs of each batch.
+  // Each batch of the ramp must meet the schedule's constraints.
   EXPECT_THAT(
       refused(overrides_of({.pipeline = 2, .chunks = 2}) +
               Overrides{"model.num_layers=4", "pipeline.schedule=interleaved_1f1b",

@@ -1,5 +1,5 @@
-// Promise 1 of the architecture: one program, any layout. Up to 20 steps from seeded initial
-// weights with clipping and dropout; weights are compared by bytes.
+// Promise 1 of the architecture: one program, any layout. The tests train up to 20 steps from
+// seeded initial weights with clipping and dropout, and compare weights bitwise.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ TEST(Layouts, PipelineScheduleZeroAndBucketsChangeNoBit) {
   }
 }
 
-// Each takes a chunk's weight gradients in the order of the micro-batches, whatever else it orders.
+// Every flush schedule adds a chunk's weight gradients in micro-batch order.
 TEST(Layouts, EveryFlushScheduleGivesTheSameBits) {
   const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
   const Outcome both = outcome("gpt2", {2, 2, 1}, {});
@@ -70,9 +70,10 @@ TEST(Layouts, EveryFlushScheduleGivesTheSameBits) {
   }
 }
 
-// looped_bfs adds gradients in another order. At the rates that these models learn well with the
-// difference stays where it began (measured from 1e-3 to 5e-3: at most 1e-7); at 0.02, where their
-// losses jump up and down, it grows like any other rounding (measured: 2e-5 to 3e-2).
+// looped_bfs adds gradients in another order. At learning rates at which these models learn well,
+// the difference stays at its initial size (measured from 1e-3 to 5e-3: at most 1e-7). At 0.02,
+// where the losses jump up and down, it grows like any other rounding error (measured: 2e-5 to
+// 3e-2).
 TEST(Layouts, LoopedBreadthFirstStaysWithin1e6AtUsualRates) {
   for (const auto& [model, rate] : {std::pair("gpt2", "1e-3"), std::pair("llama", "5e-3")}) {
     SCOPED_TRACE(std::string(model) + " at " + rate);
@@ -86,7 +87,8 @@ TEST(Layouts, LoopedBreadthFirstStaysWithin1e6AtUsualRates) {
 }
 
 TEST(Layouts, AScheduleOfTheUsersOwnTrains) {
-  // Forwards in another order on each rank and stages placed backwards; weights in order.
+  // The schedule orders forwards differently on each rank and places stages backwards; the weight
+  // gradients keep their order.
   const TempDir dir;
   const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
   const Schedule reversed = [&] {
@@ -116,8 +118,8 @@ TEST(Layouts, PipelineAndZeroChangeNoBitOfLlamaUnderSequenceParallelism) {
       outcome("llama", {2, 2, 2, 2}, sequence + Overrides{"zero_optimization.stage=1"}), plain);
 }
 
-// What a row in the table of axes brings (support/mesh.h): replicas that average gradients are data
-// parallelism without ZeRO, beside every stage of it.
+// A new row in the table of axes (support/mesh.h): replicas that average gradients act as data
+// parallelism without ZeRO, next to any ZeRO stage.
 TEST(Layouts, AnAxisOfReplicasTrainsAsDataParallelismDoes) {
   const auto replicas = [](Layout layout, int count) {
     layout.replicas = count;
@@ -130,7 +132,7 @@ TEST(Layouts, AnAxisOfReplicasTrainsAsDataParallelismDoes) {
   const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
   expect_same_bits(outcome("gpt2", replicas({1, 1, 1}, 2), each), outcome("gpt2", {2, 1, 1}, each));
   expect_same_bits(outcome("gpt2", replicas({1, 2, 2}, 2), {}), outcome("gpt2", {2, 2, 1}, {}));
-  // Added by two, and then the sums: other last digits than those of four.
+  // The sums are added in pairs first, so their last digits differ from the sums over four ranks.
   const Outcome four = outcome("gpt2", {4, 1, 1}, {});
   const Outcome both = outcome("gpt2", replicas({2, 1, 1}, 2), {});
   EXPECT_LT(largest_relative_difference(both.losses, four.losses), 1e-5);
@@ -179,8 +181,8 @@ TEST(Layouts, Bf16IsBitEqualAcrossPipelineAndZeroAndNearFp32) {
   }
 }
 
-// Steps far below what bf16 weights resolve (2^-9 of a weight of 0.02 is four of them): without
-// fp32 masters most weights would stay where they are.
+// These steps are far below the resolution of bf16 weights (2^-9 of a weight of 0.02 is four
+// steps). Without fp32 masters most weights would not move.
 TEST(Layouts, Bf16WeightsMoveBySmallSteps) {
   for (const int stage : {0, 1}) {
     SCOPED_TRACE("zero " + std::to_string(stage));
@@ -193,7 +195,7 @@ TEST(Layouts, Bf16WeightsMoveBySmallSteps) {
           .tensors;
     };
     const auto before = tensors("0", "fp32"), fp32 = tensors("1e-5", "fp32");
-    double along = 0, whole = 0;  // the change in bf16 along that in fp32
+    double along = 0, whole = 0;  // the change in bf16, projected on the change in fp32
     for (const auto& [name, bf16] : tensors("1e-5", "bf16")) {
       for (std::size_t i = 0; i < bf16.values.size(); ++i) {
         const double start = before.at(name).values[i];
@@ -206,7 +208,7 @@ TEST(Layouts, Bf16WeightsMoveBySmallSteps) {
   }
 }
 
-// Of a step, on tensor rank 0.
+// The traffic of one step on tensor rank 0.
 Traffic tensor_traffic(const std::string& model, const Layout& layout, const Overrides& overrides) {
   const TempDir dir;
   const Config config =
@@ -224,8 +226,9 @@ Traffic tensor_traffic(const std::string& model, const Layout& layout, const Ove
   return traffic;
 }
 
-// Whether a row or a column of a product has the same bits whatever others there are: not in a
-// GPU's library, nor in oneDNN's with AVX2 alone, which then cuts sums by these numbers.
+// Returns whether a row or a column of a product has the same bits for any number of other rows and
+// columns. This doesn't hold for a GPU's library, nor for oneDNN with AVX2 alone, which splits sums
+// by these numbers.
 bool products_are_independent() {
   return usual_device() != On::cuda && __builtin_cpu_supports("avx512bw");
 }
@@ -241,7 +244,7 @@ TEST(Layouts, OverlappedTensorParallelismGivesTheSameModelInMoreOperations) {
     const Overrides overlap = sequence + Overrides{"parallel.tp_comm_overlap=true"};
     const Outcome plain = outcome(model, layout, sequence);
     const Outcome overlapped = outcome(model, layout, overlap);
-    // Rows are independent, and sums over ranks stay in their order.
+    // Rows are independent, and sums over ranks keep their order.
     if (products_are_independent()) {
       expect_same_bits(overlapped, plain);
     } else {
@@ -251,16 +254,16 @@ TEST(Layouts, OverlappedTensorParallelismGivesTheSameModelInMoreOperations) {
     const Traffic whole = tensor_traffic(model, layout, sequence);
     const Traffic parts = tensor_traffic(model, layout, overlap);
     EXPECT_EQ(parts.bytes_sent, whole.bytes_sent);
-    // Of a layer and a micro-batch four gathers go as t broadcasts, four sums as two
-    // reductions.
+    // For each layer and micro-batch, each of four gathers becomes t broadcasts, and each of four
+    // sums becomes two reductions.
     const std::int64_t layers = 4 / layout.pipeline, microbatches = 12;
     EXPECT_EQ(parts.operations - whole.operations,
               microbatches * layers * 4 * ((layout.tensor - 1) + 1));
   }
 }
 
-// 515 tokens: padded to 515 (or 516 for two tensor ranks), 640, 1024 and 2048 rows. Another padding
-// deals other slices to tensor ranks; a single rank always holds all rows.
+// 515 tokens, padded to 515 (516 for two tensor ranks), 640, 1024 and 2048 rows. Another padding
+// gives other slices to tensor ranks. A single rank always holds all rows.
 TEST(Layouts, VocabularyPaddingChangesNoBitOfUncutVocabularies) {
   for (const Layout layout : {Layout{1, 1, 1}, Layout{1, 2, 2}}) {
     SCOPED_TRACE(name_of(layout));
@@ -271,7 +274,7 @@ TEST(Layouts, VocabularyPaddingChangesNoBitOfUncutVocabularies) {
       if (layout.tensor == 1 && products_are_independent()) {
         expect_same_bits(padded, plain);
       } else {
-        // The tensor ranks' sums over their tokens are others: 7e-9 and 3e-5 were measured.
+        // The tensor ranks sum over other tokens: 7e-9 and 3e-5 were measured.
         EXPECT_LT(largest_relative_difference(padded.losses, plain.losses), 1e-7);
         EXPECT_LT(largest_relative_distance(padded.tensors, plain.tensors), 2e-4);
       }

@@ -1,6 +1,6 @@
-// What MPI carries changes no bit: each pair of a ZeRO stage, a kind of schedule and a kind of
-// tensor parallelism in some layout of 8 processes, against threads of one process. main() and the
-// program are golden_mpi_test.cc's.
+// Sending over MPI changes no bit. Each pair of a ZeRO stage, a schedule and a form of tensor
+// parallelism runs in some layout of 8 processes, and is compared with threads of one process.
+// golden_mpi_test.cc has main() and belongs to the same program.
 #include <gtest/gtest.h>
 
 #include <exception>

@@ -31,7 +31,7 @@ Overrides constant_rate(const std::string& lr, int iterations) {
           "training.train_iters=" + std::to_string(iterations)};
 }
 
-// A first step of 1e30 makes every activation of the second one overflow.
+// A first step with rate 1e30 makes every activation of the second step overflow.
 TEST(NonFinite, StopNamesIterationAndSamplesAndEndsAllRanks) {
   const TempDir dir;
   const Config config = seeded_config("gpt2", dir / "run",
@@ -94,8 +94,8 @@ TEST(Evaluation, NamedSetsAreReportedWhereAskedAndAreTheMeanLoss) {
   const TempDir dir;
   const std::string tokens = source_dir() + "/tests/golden/gpt2/tokens";
   const std::string other = source_dir() + "/tests/golden/llama/tokens";
-  // With no learning the first two batches of the training set keep their losses. Dropout must be
-  // off while evaluating, and is off in training here.
+  // With a zero learning rate, the first two batches of the training set keep their losses.
+  // Evaluation must turn dropout off, and the training here has none.
   const Config config =
       seeded_config("gpt2", dir.path(),
                     overrides_of({2, 1, 2}) + constant_rate("0", 4) +
@@ -160,7 +160,7 @@ TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
     const double seconds = m.iteration_time_ms * 1e-3;
     EXPECT_NEAR(m.tokens_per_second * seconds / static_cast<double>(tokens), 1, 1e-9);
     EXPECT_NEAR(m.tflops * 1e12 * seconds / plan.flops_per_step, 1, 1e-9);
-    // Replayed action by action, and predicted from mean times: nearly the same.
+    // The ratio replayed action by action nearly equals the prediction from mean times.
     EXPECT_NEAR(m.bubble_predicted, m.bubble_ratio, 0.2);
     EXPECT_GT(m.bubble_predicted, 0);
     ASSERT_EQ(m.rank_bubble_ratio.size(), 2U);
@@ -178,7 +178,7 @@ TEST(Weights, ATokenizerGoesAlong) {
   EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), "{\"a\": 1}");
 }
 
-// It is read before the start, and can't cost the weights at the end.
+// The tokenizer is read before the start, so a later error can't lose the weights at the end.
 TEST(Weights, ATokenizerThatGoesOrCanNotBeReadLosesNone) {
   const TempDir dir;
   const auto config = [&](const std::string& tokenizer) {
@@ -197,7 +197,7 @@ TEST(Weights, ATokenizerThatGoesOrCanNotBeReadLosesNone) {
                                ::testing::HasSubstr("not a regular file")));
 }
 
-// A disk that is full when the run makes its log files, and has room a little later.
+// The disk is full when the run creates its log files, and has space a little later.
 TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   const TempDir dir;
   const Config config = seeded_config(
@@ -212,15 +212,16 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   };
   train(config, usual_device(), hooks);
   const auto lines = read_metrics(dir / "metrics.jsonl");
-  // The first iteration's line met the full disk, or came after that.
+  // The first iteration's line is lost if it was written while the disk was full.
   ASSERT_GE(lines.size(), 2U);
   EXPECT_EQ(lines.back().at("iteration"), 3);
   EXPECT_FALSE(parse_config(slurp(dir / "config.json"), {}, {.constraints = built_in_constraints()})
                    .config.logging.overwrite);
   ASSERT_GE(messages.size(), 2U);
   EXPECT_THAT(messages[0], ::testing::StartsWith("LOGGING FAILED (all log files): "));
-  EXPECT_THAT(messages[1], ::testing::StartsWith("logging goes on"));
-  EXPECT_EQ(messages.size(), lines.size() == 2 ? 3U : 2U);  // so many are missing
+  EXPECT_THAT(messages[1], ::testing::StartsWith("logging resumes"));
+  // A third message counts the lost lines.
+  EXPECT_EQ(messages.size(), lines.size() == 2 ? 3U : 2U);
 }
 
 TEST(Hooks, AUsersOwnMetricsAreWritten) {
@@ -304,7 +305,7 @@ TEST(Weights, HuggingFaceRoundTripKeepsEveryByteInEveryLayout) {
   }
 }
 
-// L(e) = (1 - e)·L(0) + e·U, U the mean of -log p over the vocabulary: never below log V.
+// L(e) = (1 - e)·L(0) + e·U, where U is the mean of -log p over the vocabulary, at least log V.
 TEST(LabelSmoothing, LossLiesOnTheLineOfTheFormulaInEveryLayout) {
   const TempDir dir;
   for (const Layout layout : {Layout{1, 1, 1}, Layout{2, 2, 2}}) {

@@ -48,7 +48,7 @@ TEST(MeasuredKernels, EntersTheMedianOfEachSizeInPlaceOfAnOlderOne) {
   EXPECT_EQ(machine.device.kernels.size(), 2);  // a collective is no kernel
 }
 
-// Whatever is reached of a machine's peaks, a kernel that was measured takes what it took.
+// A measured kernel keeps its measured time, whatever the machine's efficiencies.
 TEST(MeasuredKernels, TakeAsLongAsTheyDid) {
   MeasuredKernels kernels;
   kernels.take(trace_of({product(16, 3), kernel(64, 5)}));
@@ -64,7 +64,7 @@ TEST(MeasuredKernels, SeesWhatOthersDontTell) {
   EXPECT_TRUE(kernels.see(trace_of({product(16, 0), kernel(64, 0)})));
   EXPECT_FALSE(kernels.see(trace_of({product(16, 0), kernel(64, 0)})));
   EXPECT_TRUE(kernels.see(trace_of({product(24, 0)})));
-  // By its bytes, beyond those seen alone.
+  // A kernel is new if its bytes lie outside the range of the sizes seen.
   EXPECT_TRUE(kernels.see(trace_of({kernel(256, 0)})));
   EXPECT_FALSE(kernels.see(trace_of({kernel(128, 0)})));
   EXPECT_TRUE(kernels.see(trace_of({kernel(512, 0)})));
@@ -75,20 +75,20 @@ TEST(MeasuredKernels, TheHostBetweenKernelsIsAMeanWithoutTheLongest) {
   EXPECT_EQ(kernels.between(), 0);
   OperationTrace trace;
   for (int i = 0; i < 49; ++i) trace.add(kernel(64, 1, 2));
-  trace.add(kernel(64, 1, 1000));  // the machine did something else
-  trace.add(kernel(64, 1));        // not known
+  trace.add(kernel(64, 1, 1000));  // another program used the machine
+  trace.add(kernel(64, 1));        // without a host time
   kernels.take(trace);
   EXPECT_DOUBLE_EQ(kernels.between(), 2);
 }
 
-// Of a rank: kernels of these seconds, with a meeting after each.
+// The trace of one rank: kernels of these seconds, with a collective after each.
 OperationTrace meeting(const std::vector<double>& seconds, const std::string& group = "tensor",
                        bool beside = false) {
   OperationTrace trace;
   const int number = trace.number_of(group, 2, 0);
   for (const double one : seconds) {
     trace.add(kernel(64, one));
-    trace.add({.name = "all_reduce", .group = number, .beside = beside});
+    trace.add({.name = "all_reduce", .group = number, .asynchronous = beside});
   }
   return trace;
 }
@@ -98,7 +98,7 @@ TEST(MeasuredSkew, IsWhatTheLastTakesMoreThanTheMean) {
   MeasuredSkew skew;
   EXPECT_EQ(skew.part(), std::nullopt);
   skew.take({&first, &second});
-  // 3 and 4 for means of 2 and 3.
+  // The slowest ranks take 3 and 4, the means are 2 and 3.
   EXPECT_THAT(skew.part(), Optional(DoubleEq(7.0 / 5 - 1)));
   skew.take({&first, &first});
   EXPECT_THAT(skew.part(), Optional(DoubleEq(12.0 / 10 - 1)));
@@ -115,7 +115,7 @@ TEST(MeasuredSkew, IsOfMeetingsWithinLayersThatAreWaitedFor) {
   const OperationTrace whole = meeting({1, 4}), part = meeting({1});
   skew.take({&whole, &part});
   EXPECT_EQ(skew.part(), std::nullopt);
-  // Never more than all.
+  // The skew is never above 1.
   const OperationTrace quick = meeting({1}), slow = meeting({99});
   skew.take({&quick, &quick, &quick, &slow});
   EXPECT_THAT(skew.part(), Optional(1.0));

@@ -12,7 +12,7 @@
 namespace trident {
 namespace {
 
-constexpr double late = 0.2;  // milliseconds that a clock or a sleep may be short by
+constexpr double late = 0.2;  // the error of a clock or a sleep in milliseconds
 
 double length_of(const Action& action, const StageTimes& times) {
   double length = 0.0;
@@ -26,8 +26,8 @@ double length_of(const Action& action, const StageTimes& times) {
   return length;
 }
 
-// No simulated time is needed to see that a run is one: nothing ends before what it needs has been
-// made, sent and worked on.
+// Checks causality, without simulated times: no action ends before its inputs have been computed
+// and sent and its own time has passed.
 void expect_causal(const Schedule& s, const Simulation& run, const StageTimes& times,
                    double transfer) {
   const auto end_of = [&](bool forward, int stage, int microbatch) {
@@ -69,7 +69,7 @@ TEST(TimedStages, EveryKindRunsOverRealRanksAndComesNearItsSimulation) {
     const StageTimes times = stage_times(schedule, {{5}, {6}, {5}});
     const Bubble predicted = simulate(schedule, times, 1.0).bubble;
     double difference = 1.0;
-    // Other work of the machine only adds to it.
+    // Other programs on the machine only increase the difference.
     for (int attempt = 0; attempt < 25 && difference > 0.02; ++attempt) {
       const Simulation run = run_timed_local(schedule, times, 1.0, 5);
       if (schedule.updates == Updates::at_flush && kind != "dualpipev") {

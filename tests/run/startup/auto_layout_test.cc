@@ -1,4 +1,4 @@
-// What "parallel": "auto" stands for.
+// The layout that "parallel": "auto" chooses.
 #include "run/startup/auto_layout.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ constexpr const char* kModel = R"({
   "runtime": {"device": "cpu"}
 })";
 
-// Eight cores that compute and talk.
+// A machine of eight cores with links.
 Machine cores() {
   return parse_machine(R"({"name": "cores", "source": "made up", "devices_per_node": 8, "nodes": 1,
     "device": {"kind": "cpu", "name": "core", "memory": 4e9, "memory_bandwidth": 1e10,
@@ -51,7 +51,7 @@ class AutoLayout : public ::testing::Test {
     return choose_layout(parse_config(kModel, set, options(ranks)), options(ranks),
                          {.ranks = ranks, .ranks_per_node = ranks, .memory = memory}, source);
   }
-  // As the job then has it.
+  // The config of the job with the chosen layout.
   Config chosen(Overrides set, std::int64_t ranks = 8, std::int64_t memory = 4'000'000'000) const {
     for (const std::string& one : choose(set, ranks, memory).set) set.push_back(one);
     return parse_config(kModel, set, options(ranks)).config;
@@ -78,7 +78,7 @@ TEST_F(AutoLayout, IsTheBestThatTheSearchFinds) {
 }
 
 TEST_F(AutoLayout, LeavesWhatTheConfigGives) {
-  // None of these is what it would choose.
+  // The search would choose none of these values itself.
   const Config free = chosen({});
   const Config held =
       chosen({"zero_optimization.stage=2", "batch.micro_batch_size=1",
@@ -102,7 +102,7 @@ TEST_F(AutoLayout, LeavesWhatTheConfigGives) {
   const Config split = chosen({"pipeline.layer_split=[1,3,2,2]"});
   EXPECT_EQ(split.pipeline.layer_split, (std::vector<std::int64_t>{1, 3, 2, 2}));
   EXPECT_EQ(split.stages(), 4);
-  // "auto" holds nothing.
+  // "auto" fixes no value.
   EXPECT_EQ(chosen({"batch.micro_batch_size=auto"}).batch, free.batch);
 }
 
@@ -165,7 +165,7 @@ TEST_F(AutoLayout, MeasuresSmallModelsOfEachTensorParallelSize) {
   EXPECT_THAT(measured.set.front(), StartsWith("parallel={}"));
 }
 
-// Of a model of 405 billion parameters, too, what is measured is small.
+// The measured kernels stay small, also for a model of 405 billion parameters.
 TEST_F(AutoLayout, MeasuresModelsWithinItsBudget) {
   const std::string large = R"({
     "model": {"architecture": "llama", "num_layers": 126, "hidden_size": 16384,

@@ -41,7 +41,7 @@ TEST(Bf16Products, AutoIsWhatTheMachineDoesFaster) {
   EXPECT_THAT(choose_bf16_products(bf16_config(), "", measuring(slow)).text,
               HasSubstr("widened (native 70, widened 228 GFLOP/s)"));
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", measuring(fast)).way, "native");
-  // Nearly equal: the instructions.
+  // If both rates are nearly equal, the native instructions are chosen.
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", measuring({100e9, 104e9})).way, "native");
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", measuring({100e9, 106e9})).way, "widened");
 }
@@ -78,7 +78,7 @@ TEST(Bf16Products, WhatAnEarlierRunHasFoundIsKept) {
   machine.kept = kept[0];
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", machine).way, "widened");
 
-  // In a file, by machine: this one measures what it can.
+  // The rates are kept in a file by machine.
   const TempDir dir;
   Launch launch;
   launch.cache_folder = dir / "cache";
@@ -144,7 +144,7 @@ TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
     EXPECT_EQ(saved_bf16_products(dir / folder), "widened") << folder;
   }
   EXPECT_EQ(saved_bf16_products(dir.path()), "");
-  // On a machine that would choose otherwise.
+  // The job runs on a machine that would choose otherwise.
   TrainingJob job = job_of(config, fast);
   EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
   Told told;

@@ -1,4 +1,4 @@
-// What `trident train` does, done by a program.
+// A program runs a training job, as `trident train` does.
 #include "run/startup/training_job.h"
 
 #include <gmock/gmock.h>
@@ -44,7 +44,7 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
   const Launch launch;
   const LoadedConfig loaded = load(request_in(dir), launch);
   TrainingJob job = prepare_job(loaded, launch);
-  EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // nothing is written before it runs
+  EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // the job writes no file before it runs
   EXPECT_THAT(opening_text(job), StartsWith("gpt2: 2 ranks ("));
   measure_product_rate(job);
   EXPECT_GT(job.facts.rate.total(), 0);
@@ -64,7 +64,7 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
   EXPECT_TRUE(std::filesystem::exists(dir / "weights/model.safetensors"));
 }
 
-// Steps are faster than all that was measured: no share is above 1, and the run has one rate.
+// Steps are faster than all measured rates: no MFU is above 1, and the run has one rate.
 TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
   const TempDir dir;
   const Launch launch;
@@ -119,7 +119,7 @@ TEST(TrainingJob, IsRefusedWithAllProblemsTogether) {
   }
 }
 
-// Slurm gives each task GPUs of its own where they were chosen and are fewer than the tasks.
+// If GPUs were chosen and there are fewer than tasks, Slurm gives each task GPUs of its own.
 TEST(Launch, RanksShareTheGpusThatTheirProcessSees) {
   Launch launch;
   EXPECT_EQ(ranks_on_gpus(launch, 8, 2), 8);

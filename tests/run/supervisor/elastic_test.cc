@@ -1,4 +1,4 @@
-// What `trident launch` makes of hostfiles and of the ranks that there are.
+// `trident launch` reads hostfiles and chooses the number of ranks.
 #include "run/supervisor/elastic.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ TEST(Hosts, AreReadAsOpenMpiReadsThem) {
   EXPECT_EQ(hosts_of("a slots=1000000\na slots=1000000\n"), (std::vector<Host>{{"a", 1000000}}));
 }
 
-// A name becomes a word of ssh's command and of mpirun's.
+// A host name becomes a word of the commands of ssh and mpirun.
 TEST(Hosts, NamesThatNoHostHasAreRefused) {
   for (const char* text :
        {"-oProxyCommand=touch${IFS}x slots=1", "a;b", "$(x)", "/bin/true", "a slots=", "a slots=-1",
@@ -60,7 +60,7 @@ TEST_F(ChosenRanks, AreAllThatThereAreWhereTheLayoutIsChosen) {
   EXPECT_EQ(choose({}, 7, {}, chosen).count, 7);
   EXPECT_EQ(choose(2, 7, 5, chosen).count, 5);
   EXPECT_FALSE(choose(2, 7, 5, chosen).adapted);
-  EXPECT_TRUE(choose(2, 7, 5, chosen).told);
+  EXPECT_TRUE(choose(2, 7, 5, chosen).pass_ranks_option);
   EXPECT_THROW(choose(6, 7, 5, chosen), RequestError);
   EXPECT_THROW(choose({}, {}, {}, chosen), RequestError);
 }
@@ -70,7 +70,7 @@ TEST_F(ChosenRanks, AreTheMostThatOtherSizesAndTheBatchDivide) {
   EXPECT_EQ(choose(1, {}, 7).count, 4);
   EXPECT_EQ(choose(1, {}, 7, pairs).count, 4);
   EXPECT_EQ(choose(1, 5, {}, pairs).count, 4);
-  EXPECT_EQ(choose({}, 100, {}, pairs).count, 16);  // a sample for each
+  EXPECT_EQ(choose({}, 100, {}, pairs).count, 16);  // one sample for each
   EXPECT_EQ(choose({}, {}, 7).count, 1);
   EXPECT_FALSE(choose({}, {}, 7).adapted);
   EXPECT_THROW(choose(5, {}, 7), RequestError);
@@ -93,7 +93,7 @@ TEST_F(ChosenRanks, WhyThereAreNoneIsSaid) {
   EXPECT_EQ(why(Number(4), Number(2), none), "--min-ranks: 4 is more than --max-ranks (2)");
   EXPECT_EQ(why(Number(4), Number(2), Number(8)), "--min-ranks: 4 is more than --max-ranks (2)");
   EXPECT_EQ(why(Number(1), Number(8), Number(0)),
-            "there are no ranks: no host or device is left for any");
+            "there are no ranks: no host or device is available");
   EXPECT_EQ(why(Number(4), Number(8), Number(3)), "--min-ranks: 4 are asked for, there are 3");
   EXPECT_EQ(why(Number(4), Number(8), Number(1)), "--min-ranks: 4 are asked for, there is 1");
   EXPECT_EQ(why(Number(4), none, none),

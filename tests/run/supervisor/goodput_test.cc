@@ -12,7 +12,7 @@ namespace {
 
 class GoodputTest : public ::testing::Test {
  protected:
-  // Iterations `first` to `last`, of a second each.
+  // Appends iterations `first` to `last`, of a second each.
   void append(int first, int last) const {
     std::ofstream file(path_, std::ios::app);
     for (int k = first; k <= last; ++k) {

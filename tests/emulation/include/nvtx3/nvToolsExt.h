@@ -1,4 +1,4 @@
-// NVTX's ranges, kept for tests.
+// NVTX's ranges, recorded for tests.
 #pragma once
 
 #include <mutex>

@@ -1,7 +1,10 @@
-// The rendezvous of a job: under mpirun or srun each process loads and checks its request by
-// itself, and all compare what came of it before anything is written or sent. The first error of
-// any rank is shown once, with its rank and host, and all processes end with its exit code. In a
-// job of one process nothing of this happens.
+// The rendezvous of a job at its start. Under mpirun or srun each process loads and checks its
+// request by itself. All processes then compare the results before one of them writes or sends
+// anything. The error of the lowest rank that failed is shown once, with its rank and host, and all
+// processes end with its exit code. A job of one process has no rendezvous.
+//
+// Each process makes one object. Every wait has a limit; a process that does not arrive is named,
+// and the job ends with exit code 3 (parallel/transport/mpi_job.h).
 #pragma once
 
 #include <chrono>
@@ -13,11 +16,11 @@
 #include <vector>
 
 #include "parallel/transport/mpi_job.h"
-#include "run/launch/agreement.h"
+#include "run/processes/agreement.h"
 
 namespace trident {
 
-// All processes end with this code, and why has been said.
+// Thrown in all processes, which end with `code`. The reason has been printed.
 struct RendezvousRefused : std::exception {
   explicit RendezvousRefused(int c) : code(c) {}
   const char* what() const noexcept override { return "the job was refused at its start"; }
@@ -26,9 +29,9 @@ struct RendezvousRefused : std::exception {
 
 class Rendezvous {
  public:
-  // What one process says where all meet.
+  // The message of one process to the rendezvous.
   struct Report {
-    std::int64_t code = 0;  // not 0: it has failed
+    std::int64_t code = 0;  // not 0: the process has failed
     std::string text = {}, mode = {};
     std::int64_t value = 0;
     std::string given = {};
@@ -37,33 +40,35 @@ class Rendezvous {
     std::string bytes() const;
   };
 
-  // Of this process in the job, as the launcher says.
+  // `rank` and `ranks`: of this process in the job, from the launcher.
   Rendezvous(bool mpi, int rank, int ranks)
       : alone_(!mpi || ranks < 2), rank_(rank), ranks_(ranks) {}
 
-  // This process takes part, for `mode` ("train", "plan"): all must have come for the same. From
-  // here on an error goes to fail(). Throws RequestError where MPI isn't there.
+  // Makes this process take part, for `mode` ("train", "plan"), which must be the same on all
+  // ranks. From here on the process passes errors to fail(). Throws RequestError if MPI can't be
+  // loaded.
   void join(const std::string& mode);
-  // What a wait for others may take, once it is known.
+  // Sets the limit of each wait for other processes.
   void limit(std::chrono::milliseconds limit) { limit_ = limit; }
 
-  // Waits for all processes to come here. Throws RendezvousRefused where one of them has failed,
-  // was asked for something else, or has another fingerprint of the same name (exit code 2).
-  // Returns the least of all ranks' values. Collective.
+  // Waits until all processes have called agree(), and returns the least of their values. Throws
+  // RendezvousRefused if one of them has failed, or if modes or fingerprints of the same name
+  // differ (exit code 2). Collective over the job's processes, as is exchange().
   std::int64_t agree(const std::vector<Fingerprint>& fingerprints, std::int64_t value = 0);
-  // Gives `own` to rank 0, whose `answer` to what all have given, by rank, is everybody's. What is
-  // done between two exchanges may take `longer` than the limit. Collective.
+  // Sends `own` to rank 0, which calls `answer` with the texts of all ranks, ordered by rank.
+  // Returns that answer on every rank. The work between two exchanges may take `longer` than the
+  // limit.
   using GiveAnswer = std::function<std::string(const std::vector<std::string>&)>;
   std::string exchange(const std::string& own, const GiveAnswer& answer,
                        std::chrono::milliseconds longer);
-  // By rank; after agree().
+  // The hosts' names, by rank. Call it after agree().
   std::vector<std::string> hosts() const;
-  // The start is over: an error from here on ends the job at once.
+  // Ends the start: from here on fail() ends the job at once.
   void done() { started_ = true; }
 
-  // An error of this process. Gives the exit code; it has been shown.
+  // Reports an error of this process to all others and shows it. Returns the exit code.
   int fail(int code, const std::string& text) noexcept;
-  // The end of the process.
+  // Ends MPI. Call it last.
   void finish(int code);
 
  private:

@@ -1,17 +1,17 @@
-// Llama's files: as transformers' LlamaForCausalLM and llama.cpp have them.
+// Llama's files, as transformers' LlamaForCausalLM and llama.cpp store them.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/files/json.h"
-#include "models/family_tables.h"
+#include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
 
 using Use = HuggingFaceUse;
 
-// Those of transformers' LlamaConfig, 4.30 to 5.24.
+// The keys of transformers' LlamaConfig, 4.30 to 5.24.
 constexpr HuggingFaceKey llama_keys[] = {
     {"pad_token_id", Use::model},
     {"vocab_size", Use::model},
@@ -28,9 +28,9 @@ constexpr HuggingFaceKey llama_keys[] = {
     {"rope_parameters", Use::model},
     {"rope_scaling", Use::model},
     {"attention_dropout", Use::training},
-    // Products by parts, added up: the same numbers but for rounding.
+    // Computes products by parts and adds them up: the same numbers except for rounding.
     {"pretraining_tp", Use::training},
-    {"original_max_position_embeddings", Use::training},  // read where positions are scaled
+    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
     {"attention_bias", Use::fixed, "[false, null]"},
     {"mlp_bias", Use::fixed, "[false, null]"},
     {"partial_rotary_factor", Use::fixed, "[1, null]"},
@@ -61,7 +61,7 @@ constexpr StoredTensor llama_tensors[] = {
     {"output.weight", "lm_head.weight", "output.weight"},
 };
 
-// Follow from the base of the rotary positions.
+// These buffers follow from the base of the rotary positions.
 constexpr std::string_view llama_buffers[] = {"model.layers.*.self_attn.rotary_emb.inv_freq",
                                               "model.rotary_emb.inv_freq"};
 
@@ -134,19 +134,19 @@ std::vector<std::pair<std::string, double>> llama_gguf_numbers(const Config& con
           {"rope.freq_base", config.model.rotary_base}};
 }
 
-constexpr FamilyTables llama_tables{.model_type = "llama",
-                                    .classes = llama_classes,
-                                    .keys = llama_keys,
-                                    .tensors = llama_tensors,
-                                    .buffers = llama_buffers,
-                                    .write_config = llama_write_config,
-                                    .read_config = llama_read_config,
-                                    .gguf_sizes = llama_gguf_sizes,
-                                    .gguf_numbers = llama_gguf_numbers};
+constexpr FamilyFormatTables llama_tables{.model_type = "llama",
+                                          .classes = llama_classes,
+                                          .keys = llama_keys,
+                                          .tensors = llama_tensors,
+                                          .buffers = llama_buffers,
+                                          .write_config = llama_write_config,
+                                          .read_config = llama_read_config,
+                                          .gguf_sizes = llama_gguf_sizes,
+                                          .gguf_numbers = llama_gguf_numbers};
 
 }  // namespace
 
-const FamilyTables& llama_files() {
+const FamilyFormatTables& llama_formats() {
   return llama_tables;
 }
 

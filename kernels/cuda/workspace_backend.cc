@@ -1,12 +1,13 @@
-// What the CUDA kernels' memory comes to, for a plan on any machine. Of cuDNN's and CUB's own
-// workspaces it knows what their algorithms keep, not what a version takes.
+// Memory use of the CUDA kernels, for a plan on a machine with or without a GPU. For the internal
+// workspaces of cuDNN and CUB it counts the memory that their algorithms need, not the memory that
+// a particular version takes.
 #include "kernels/backend.h"
 #include "kernels/cuda/scratch.h"
 
 namespace trident::cuda {
 namespace {
 
-// As State in kernels/cuda/state.h.
+// The same memory as State in kernels/cuda/state.h.
 struct Planned final : KernelState {
   Tensor scratch, products, rotary;
 };
@@ -32,21 +33,21 @@ void reserve_gemm(const Access&, Context& context, const GemmArgs& args) {
     return context.empty(x.shape(), x.dtype(), Category::workspace);
   };
   const bool by_time = !context.kernel_options().deterministic;
-  const auto alone = [&] {  // its algorithms are timed on another result
+  const auto alone = [&] {  // timing writes to a spare result
     if (by_time && args.accumulate) like(args.c);
   };
-  const auto in_steps = [&] {
+  const auto unfused = [&] {
     alone();
     reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
   };
   if (!args.bias_gradient) return alone();
-  if (args.bias || args.c.dtype() != DType::f32) return in_steps();
+  if (args.bias || args.c.dtype() != DType::f32) return unfused();
   const Tensor sums = context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
   if (!by_time) return;
-  // Timed against the product in steps.
+  // The fused product is timed against the product in steps.
   const Tensor other = args.accumulate ? like(args.c) : Tensor();
   const Tensor other_sums = like(args.bias_gradient);
-  in_steps();
+  unfused();
 }
 
 void reserve_bias_backward(const Access&, Context& context, const Tensor& grad_y, const Tensor&) {
@@ -79,7 +80,8 @@ void reserve_attention_backward(const Access&, Context& context,
   const auto possible = [](std::int64_t elements) {
     return elements * std::int64_t{sizeof(float)} <= fused_attention_most;
   };
-  // What is too much on Hopper GPUs, which then use our kernels, others do with less.
+  // A case that needs too much on Hopper runs on our kernels there; other GPUs need less and use
+  // cuDNN.
   const bool deterministic = context.kernel_options().deterministic && possible(takes(true));
   reserve_for<float>(context, possible(takes(deterministic)) ? takes(deterministic) : sums);
 }

@@ -1,5 +1,5 @@
-// A family's files as tables of data (llama_files.cc, gpt2_files.cc): the same names serve loading,
-// saving, checking and export.
+// A family's file formats as tables of data (llama_formats.cc, gpt2_formats.cc). Loading, saving,
+// checking and export use the same names.
 #pragma once
 
 #include <cstdint>
@@ -15,34 +15,35 @@
 
 namespace trident {
 
-// Which rows of our parameter a stored tensor holds. Ours stacks queries over keys over values, and
-// the gate over the up-projection.
+// The rows of our parameter that a stored tensor holds. Our parameters stack queries over keys over
+// values, and the gate over the up-projection.
 enum class StoredRows : std::uint8_t { all, queries, keys, values, gate, up };
 
-// One tensor of theirs. A "*" is the layer's index.
+// The names of one stored tensor: ours, Hugging Face's and GGUF's. A "*" is the layer's index.
 struct StoredTensor {
   std::string_view ours, hugging_face, gguf;
   StoredRows rows = StoredRows::all;
   bool transposed = false;  // in the Hugging Face directory
 };
 
-struct FamilyTables {
-  std::string_view model_type;                           // of config.json; llama.cpp's name, too
+struct FamilyFormatTables {
+  std::string_view model_type;                           // of config.json; also llama.cpp's name
   std::span<const std::string_view> classes;             // config.json's "architectures"
-  std::span<const HuggingFaceKey> keys;                  // of its config class
+  std::span<const HuggingFaceKey> keys;                  // of transformers' config class
   std::span<const StoredTensor> tensors;                 // of every parameter
-  std::span<const std::string_view> buffers = {};        // that follow from the config
-  std::string (*write_config)(const Config&) = nullptr;  // config.json
-  std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // model keys, as JSON
-  // GGUF's keys behind "MODEL_TYPE.".
+  std::span<const std::string_view> buffers = {};        // names of buffers that follow from the
+                                                         // config
+  std::string (*write_config)(const Config&) = nullptr;  // writes config.json
+  std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
+  // GGUF's keys after "MODEL_TYPE.".
   std::vector<std::pair<std::string, std::int64_t>> (*gguf_sizes)(const Config&) = nullptr;
   std::vector<std::pair<std::string, double>> (*gguf_numbers)(const Config&) = nullptr;
 };
 
-// An architecture whose files are such tables.
+// An architecture whose file formats are given by tables.
 class TabledArchitecture : public Architecture {
  public:
-  explicit TabledArchitecture(const FamilyTables& tables) : tables_(tables) {}
+  explicit TabledArchitecture(const FamilyFormatTables& tables) : tables_(tables) {}
 
   std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
                                               const Shape& global) const override;
@@ -56,10 +57,10 @@ class TabledArchitecture : public Architecture {
  private:
   HuggingFaceConfig read(std::string_view text) const;
 
-  const FamilyTables& tables_;
+  const FamilyFormatTables& tables_;
 };
 
-const FamilyTables& gpt2_files();
-const FamilyTables& llama_files();
+const FamilyFormatTables& gpt2_formats();
+const FamilyFormatTables& llama_formats();
 
 }  // namespace trident

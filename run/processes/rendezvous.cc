@@ -1,4 +1,4 @@
-#include "run/launch/rendezvous.h"
+#include "run/processes/rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -16,12 +16,12 @@ namespace {
 
 constexpr std::size_t differences_shown = 10;
 
-// Errors of requests name their place themselves.
+// Messages of request errors (exit code 2) begin with their place.
 std::string shown(std::int64_t code, const std::string& text) {
   return (code == 2 ? "" : "trident: ") + text;
 }
 
-// Texts and numbers one after the other, each text behind its length.
+// Serialises texts and numbers; a text follows its length.
 class Writer {
  public:
   void add(std::int64_t number) {
@@ -71,7 +71,7 @@ Rendezvous::Report read(const std::string& bytes) {
   return report;
 }
 
-// What rank 0 makes of all reports: a code, the text to show, the least value.
+// Rank 0's conclusion from all reports: an exit code, the text to show, and the least value.
 struct Answer {
   std::int64_t code = 0;
   std::string text;
@@ -86,7 +86,7 @@ class Comparison {
     for (const std::string& one : all) reports_.push_back(read(one));
   }
 
-  // What each has given to an exchange, by rank.
+  // The texts that the processes have given to an exchange, by rank.
   std::vector<std::string> given() const {
     std::vector<std::string> all;
     for (const Report& report : reports_) all.push_back(report.given);
@@ -110,7 +110,8 @@ class Comparison {
     return rank_text(static_cast<int>(rank), job_.host(static_cast<int>(rank)));
   }
 
-  // Of the lowest rank that has failed. What all found alike needs no rank.
+  // The error of the lowest rank that has failed. It names no rank if all ranks have the same
+  // error.
   std::optional<Answer> failure() const {
     const auto failed =
         std::find_if(reports_.begin(), reports_.end(), [](const Report& r) { return r.code != 0; });
@@ -121,7 +122,7 @@ class Comparison {
                   shown(failed->code, all ? failed->text : where + ": " + failed->text)};
   }
 
-  // The first rank for which `of` gives something else than for rank 0.
+  // The first rank whose `of` differs from rank 0's.
   template <class Of>
   std::optional<std::size_t> first_other(Of of) const {
     for (std::size_t r = 1; r < reports_.size(); ++r) {
@@ -132,7 +133,7 @@ class Comparison {
 
   std::string differences() const {
     std::vector<std::string> found;
-    std::vector<Fingerprint> all;  // that any rank has
+    std::vector<Fingerprint> all;  // the names that any rank has
     for (const Report& report : reports_) {
       for (const Fingerprint& one : report.fingerprints) {
         const bool known = std::any_of(all.begin(), all.end(),
@@ -249,8 +250,8 @@ int Rendezvous::fail(int code, const std::string& text) noexcept {
   }
   if (started_) job_->abort(shown(3, rank_text(rank_, host_name()) + ": " + text), code);
   try {
-    // Where nobody comes to hear it, it stands in the line that says so.
-    meet({.code = code, .text = text, .mode = mode_}, {}, {}, "to tell them: " + text);
+    // If a process does not arrive, the line that reports this contains the error.
+    meet({.code = code, .text = text, .mode = mode_}, {}, {}, "to report an error: " + text);
   } catch (const RendezvousRefused& refused) {
     return refused.code;
   } catch (const std::exception& error) {

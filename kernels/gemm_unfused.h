@@ -1,14 +1,15 @@
-// For backends: a product, and what goes with it by kernels of its own.
+// For backends that cannot fuse an epilogue: runs the product, then the epilogue as a kernel of its
+// own. Called inside stream work.
 #pragma once
 
 #include "kernels/backend.h"
 
 namespace trident {
 
-// product(args) is called for the product alone, with its bias.
+// Calls product(args) for the product and its bias, without the epilogue.
 template <class Product>
-void gemm_in_steps(const Backend& backend, const Access& access, Context& context,
-                   const GemmArgs& args, const Product& product) {
+void gemm_unfused(const Backend& backend, const Access& access, Context& context,
+                  const GemmArgs& args, const Product& product) {
   GemmArgs alone = args;
   alone.pre_activation = alone.gelu_input = alone.bias_gradient = Tensor();
   if (args.pre_activation) alone.c = args.pre_activation;

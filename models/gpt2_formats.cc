@@ -1,15 +1,15 @@
-// GPT-2's files: as transformers' GPT2LMHeadModel and llama.cpp have them.
+// GPT-2's files, as transformers' GPT2LMHeadModel and llama.cpp store them.
 #include <nlohmann/json.hpp>
 
 #include "base/files/json.h"
-#include "models/family_tables.h"
+#include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
 
 using Use = HuggingFaceUse;
 
-// Those of transformers' GPT2Config, 4.30 to 5.24. A padding token changes nothing of its
+// The keys of transformers' GPT2Config, 4.30 to 5.24. A padding token has no effect on GPT-2's
 // embedding.
 constexpr HuggingFaceKey gpt2_keys[] = {
     {"vocab_size", Use::model},
@@ -24,16 +24,16 @@ constexpr HuggingFaceKey gpt2_keys[] = {
     {"n_inner", Use::model},
     {"activation_function", Use::model},
     {"layer_norm_epsilon", Use::model},
-    {"n_ctx", Use::training},  // once the size of the mask, now read by nothing
+    {"n_ctx", Use::training},  // once the mask's size, now unused
     {"resid_pdrop", Use::training},
     {"embd_pdrop", Use::training},
     {"attn_pdrop", Use::training},
-    // The same product and softmax, in another order of rounding.
+    // The same product and softmax, with another order of rounding.
     {"reorder_and_upcast_attn", Use::training},
     {"add_cross_attention", Use::fixed, "[false, null]"},
     {"scale_attn_weights", Use::fixed, "[true]"},
     {"scale_attn_by_inverse_layer_idx", Use::fixed, "[false, null]"},
-    // Of heads that a language model doesn't have.
+    // Settings of heads that a language model doesn't have.
     {"summary_type", Use::weights},
     {"summary_use_proj", Use::weights},
     {"summary_activation", Use::weights},
@@ -46,7 +46,7 @@ constexpr HuggingFaceKey gpt2_keys[] = {
 
 constexpr std::string_view gpt2_classes[] = {"GPT2LMHeadModel", "GPT2Model"};
 
-// Conv1D's matrices are (in, out), transposed.
+// Conv1D's matrices are (in, out), so they are transposed.
 constexpr StoredTensor gpt2_tensors[] = {
     {"embedding.weight", "transformer.wte.weight", "token_embd.weight"},
     {"positions.weight", "transformer.wpe.weight", "position_embd.weight"},
@@ -113,7 +113,7 @@ std::string gpt2_read_config(HuggingFaceConfig& hf) {
       {"vocab_size", hf.size("vocab_size")},
       {"norm_epsilon", hf.number_or("layer_norm_epsilon", 1e-5)},
       {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", true)}};
-  // All of them the tanh form; "gelu" is the exact one.
+  // All of these are the tanh form; "gelu" is the exact form.
   hf.require_word("activation_function",
                   {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast"});
   hf.finish();
@@ -133,19 +133,19 @@ std::vector<std::pair<std::string, double>> gpt2_gguf_numbers(const Config& conf
   return {{"attention.layer_norm_epsilon", config.model.norm_epsilon}};
 }
 
-constexpr FamilyTables gpt2_tables{.model_type = "gpt2",
-                                   .classes = gpt2_classes,
-                                   .keys = gpt2_keys,
-                                   .tensors = gpt2_tensors,
-                                   .buffers = gpt2_buffers,
-                                   .write_config = gpt2_write_config,
-                                   .read_config = gpt2_read_config,
-                                   .gguf_sizes = gpt2_gguf_sizes,
-                                   .gguf_numbers = gpt2_gguf_numbers};
+constexpr FamilyFormatTables gpt2_tables{.model_type = "gpt2",
+                                         .classes = gpt2_classes,
+                                         .keys = gpt2_keys,
+                                         .tensors = gpt2_tensors,
+                                         .buffers = gpt2_buffers,
+                                         .write_config = gpt2_write_config,
+                                         .read_config = gpt2_read_config,
+                                         .gguf_sizes = gpt2_gguf_sizes,
+                                         .gguf_numbers = gpt2_gguf_numbers};
 
 }  // namespace
 
-const FamilyTables& gpt2_files() {
+const FamilyFormatTables& gpt2_formats() {
   return gpt2_tables;
 }
 

@@ -1,4 +1,4 @@
-#include "run/launch/agreement.h"
+#include "run/processes/agreement.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -24,11 +24,11 @@
 namespace trident {
 namespace {
 
-// What rank 0 alone reads.
+// Keys that rank 0 alone reads.
 constexpr const char* kFree[] = {"/logging/dir", "/logging/overwrite", "/logging/log_interval",
                                  "/logging/tensorboard"};
 
-// Two files are the same where this is: of one machine, unless it was started anew between.
+// Two paths with the same identity lead to the same file of the same boot of one machine.
 std::string identity_of(const std::string& path) {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -47,7 +47,7 @@ std::string contents_text(const std::string& path) {
   }
 }
 
-// The program's file, and the library's where that is another one.
+// A hash of the program's file, and of the library's if the program links it dynamically.
 std::string program_text() {
   std::uint64_t hash = content_hash_of_file("/proc/self/exe");
   Dl_info info{};
@@ -63,12 +63,12 @@ std::string program_text() {
   return fmt::format("build {:016x}", hash);
 }
 
-// A file's name in what ranks tell each other, without spaces.
+// A file's name in the texts that ranks exchange, without spaces.
 std::string key_of(const InputFile& file) {
   return fmt::format("{:016x}", content_hash(std::as_bytes(std::span(file.name))));
 }
 
-// Of a file that is not one and the same for all ranks: who reads it, by key and identity.
+// A line with key, identity and reading rank for each file that not all ranks share.
 std::string readers(const std::vector<std::string>& all) {
   std::map<std::string, std::map<std::string, std::size_t>> first;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -212,7 +212,7 @@ std::vector<Fingerprint> file_fingerprints(const std::vector<InputFile>& files, 
     places.push_back(key_of(file) + " " + identity_of(file.path));
     own += places.back() + "\n";
   }
-  std::map<std::string, int> reader;  // of what has to be read, by place
+  std::map<std::string, int> reader;  // the rank that reads a file, by place
   std::istringstream asked(exchange(own, readers));
   int who = 0;
   for (std::string key, identity; asked >> key >> identity >> who;) {

@@ -1,4 +1,4 @@
-#include "run/launch/devices.h"
+#include "run/processes/devices.h"
 
 #include <fmt/format.h>
 
@@ -14,11 +14,11 @@
 namespace trident {
 namespace {
 
-// Dense TFLOP/s with fp32 accumulation, from NVIDIA's data sheets of the named parts. The first
-// name that the device's own contains counts; a part that is not here is measured.
+// Dense TFLOP/s with fp32 accumulation, from NVIDIA's data sheets. The first entry whose name is
+// part of the device's name applies. The rate of a GPU without an entry is measured.
 struct Peak {
   std::string_view name;
-  double half, tf32, fp32;  // bf16 and fp16, and TF32, by tensor cores; fp32 without them
+  double half, tf32, fp32;  // bf16, fp16 and TF32 on tensor cores; fp32 without them
 };
 constexpr Peak peaks[] = {
     {"H200 NVL", 835, 417.5, 60}, {"H200", 989, 494.5, 67}, {"H100 PCIe", 756, 378, 51},
@@ -57,7 +57,7 @@ Devices::Devices(const Config& config) : Devices(config.runtime.device, "config:
   const bool shared = transport.gpu && !transport.gpu_for_each_rank && config.world_size() > 1;
   if (!shared || count() == 1 || connect_gpus()) return;
   devices_.resize(1);
-  text_ += "; on the first GPU alone, as they do not reach each other's memory";
+  text_ += "; on the first GPU alone, as the GPUs can't access each other's memory";
 }
 
 Device& Devices::of(int local_rank) const {

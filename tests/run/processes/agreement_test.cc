@@ -1,4 +1,4 @@
-#include "run/launch/agreement.h"
+#include "run/processes/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ TEST(Agreement, EveryKeyIsComparedButWhatOnlyRank0Uses) {
   EXPECT_THAT(differing({"data.train.0.path=elsewhere", "logging.dir=other"}), ElementsAre());
 }
 
-// Ranks as threads; `paths` has each rank's.
+// Runs ranks as threads; `paths` has one path for each rank.
 std::vector<std::vector<Fingerprint>> prints_of_ranks(const std::vector<std::string>& paths) {
   const auto ranks = static_cast<std::ptrdiff_t>(paths.size());
   std::vector<std::vector<Fingerprint>> prints(paths.size());
@@ -140,7 +140,7 @@ TEST(Replicas, ADifferingBitIsNamed) {
               HasSubstr("group 'embedding': parameter embedding.weight"));
 }
 
-// A user's model whose initial weights are other ones each time that it is made.
+// A user's model whose initial weights differ each time that it is made.
 class Unsteady final : public Architecture {
  public:
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }

@@ -1,4 +1,4 @@
-#include "models/family_tables.h"
+#include "models/family_format_tables.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,14 @@
 namespace trident {
 namespace {
 
-// `pattern` with `layer` in place of its "*".
+// `pattern` with its "*" replaced by `layer`.
 std::string named(std::string_view pattern, std::string_view layer) {
   std::string name(pattern);
   if (const auto at = name.find('*'); at != std::string::npos) name.replace(at, 1, layer);
   return name;
 }
 
-// First row and number of rows.
+// The first row and the number of rows.
 std::pair<std::int64_t, std::int64_t> rows_of(StoredRows rows, const TransformerShape& shape,
                                               const Shape& global) {
   const std::int64_t queries = shape.heads * shape.head_dim();

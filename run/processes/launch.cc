@@ -1,4 +1,4 @@
-#include "run/launch/launch.h"
+#include "run/processes/launch.h"
 
 namespace trident {
 

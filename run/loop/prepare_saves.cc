@@ -1,4 +1,4 @@
-#include "run/loop/begin_saves.h"
+#include "run/loop/prepare_saves.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,7 +21,7 @@
 namespace trident {
 namespace {
 
-// The same for all processes of a host that see it.
+// The same text on all processes of a host that see this folder.
 std::string folder_identity(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return "none";
@@ -44,7 +44,7 @@ class Beginning {
         host_device_(make_cpu_device()),
         host_(*host_device_, 1) {}
 
-  BegunSaves begin(const std::string& run_id, bool saves) {
+  PreparedSaves begin(const std::string& run_id, bool saves) {
     begun_.run_id = run_id;
     if (inputs_.start.own) {
       for (const FoundCheckpoint& one : inputs_.start.checkpoints) count(one);
@@ -52,17 +52,18 @@ class Beginning {
     std::vector<FoundCheckpoint> found;
     if (reporter_.leads() && !asked_.save.empty()) found = find_checkpoints(asked_.save);
     for (const FoundCheckpoint& one : found) count(one);
-    // Which may refuse to begin: before anything of the run is moved.
+    // This may throw, so it comes before any checkpoint is moved.
     if (asked_.local.interval > 0) {
       begin_on_nodes();
     } else if (reporter_.leads() && saves) {
       try {
         record();
-      } catch (const std::exception& error) {  // of use to later starts with checkpoints on nodes
+      } catch (
+          const std::exception& error) {  // only later starts with checkpoints on nodes need it
         reporter_.message(std::string("warning: ") + error.what());
       }
     }
-    if (reporter_.leads() && inputs_.start.own) set_aside_later(found);
+    if (reporter_.leads() && inputs_.start.own) quarantine_later(found);
     return begun_;
   }
 
@@ -92,7 +93,8 @@ class Beginning {
     };
     on_all([&] {
       const auto& found = inputs_.start.listing_on_node;
-      // Without a look at them none may go; an iteration that checkpoint.load names is one.
+      // A run that has not searched for these checkpoints must not remove them. An iteration in
+      // checkpoint.load counts as a search.
       const bool looked = found || is_iteration(asked_.load);
       if (inputs_.start.own && (looked ? found && listing_of(kept_in(place_.run).sets) != *found
                                        : !kept_in(place_.run).sets.empty())) {
@@ -103,7 +105,7 @@ class Beginning {
     on_all([&] {
       if (place_.role.leads) make_node_folder(place_);
     });
-    // The ranks of a node see one folder.
+    // All ranks of a node must see the same folder.
     const auto folders = exchanged_texts(host_, files_, folder_identity(place_.node()));
     on_all([&] {
       const auto first = static_cast<std::size_t>(place_.role.ranks.front());
@@ -112,7 +114,7 @@ class Beginning {
           fmt::format("{}: is another folder than the one that rank {} of this node has made",
                       place_.node(), first));
     });
-    // From here on there is no way back.
+    // The steps from here on can't be undone.
     on_all(
         [&] {
           if (reporter_.leads()) record();
@@ -125,7 +127,7 @@ class Beginning {
     if (const std::string left = agreed_failure(host_, files_, left_here()); !left.empty()) {
       reporter_.message(
           "warning: left on the nodes by runs that saved to another folder of this name: " + left +
-          "; remove what nobody goes on from");
+          "; remove those that no run will resume from");
     }
     const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
     if (reporter_.leads() && copies < asked_.local.replicas) {
@@ -143,9 +145,9 @@ class Beginning {
     return fmt::format("{}", fmt::join(left_by_others(place_), ", "));
   }
 
-  void set_aside_later(const std::vector<FoundCheckpoint>& found) {
+  void quarantine_later(const std::vector<FoundCheckpoint>& found) {
     const std::int64_t first = inputs_.start.checkpoints.front().manifest->sequence;
-    // The nodes' are numbered by whoever saw the others.
+    // The sequence number of a checkpoint on nodes depends on the checkpoints that its start found.
     const bool by_iteration = inputs_.start.checkpoints.front().on_nodes != nullptr;
     const auto is_later = [&](const FoundCheckpoint& one) {
       return by_iteration ? one.iteration > inputs_.begin.iteration
@@ -165,15 +167,15 @@ class Beginning {
       if (!stay.empty()) {
         inputs_.files->replace(latest_in(save), checkpoint_name(stay[0].iteration) + "\n");
       }
-    } catch (const std::exception& error) {  // a full disk is no reason to train on from elsewhere
+    } catch (const std::exception& error) {  // a full disk must not stop the run
       reporter_.message(std::string("warning: ") + error.what());
     }
-    // The newest first: whoever dies on the way has gone back by a part.
+    // The newest first: a process that dies on the way has gone back a part of the way.
     for (const FoundCheckpoint& one : later) {
-      const std::string aside = set_aside(*inputs_.files, save, one.iteration);
+      const std::string aside = quarantine(*inputs_.files, save, one.iteration);
       reporter_.message(fmt::format(
-          "{} is {}: set aside as {}", checkpoint_name(one.iteration),
-          one.manifest || one.foreign ? "later than where this run goes on" : "damaged", aside));
+          "{} is {}: quarantined as {}", checkpoint_name(one.iteration),
+          one.manifest || one.foreign ? "later than where this run resumes" : "damaged", aside));
     }
   }
 
@@ -184,14 +186,14 @@ class Beginning {
   NodePlace& place_;
   const std::unique_ptr<Device> host_device_;
   Context host_;
-  BegunSaves begun_;
+  PreparedSaves begun_;
 };
 
 }  // namespace
 
-BegunSaves begin_saves(const TrainingInputs& inputs, const ProcessGroup& files,
-                       RunReporter& reporter, const std::string& run_id, bool saves,
-                       NodePlace& place) {
+PreparedSaves prepare_saves(const TrainingInputs& inputs, const ProcessGroup& files,
+                            RunReporter& reporter, const std::string& run_id, bool saves,
+                            NodePlace& place) {
   return Beginning(inputs, files, reporter, place).begin(run_id, saves);
 }
 

@@ -1,0 +1,68 @@
+// The formats in which other programs store a family of models: Hugging Face directories
+// (config.json and tensors) and llama.cpp's GGUF. The readers and writers of these files (formats/)
+// use this interface and name no family.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+#include "models/transformer.h"
+#include "settings/config.h"
+
+namespace trident {
+
+// A Hugging Face tensor that holds the rows [row_begin, row_begin + rows) of a parameter's global
+// tensor. It may be stored transposed (GPT-2's Conv1D is (in, out), ours is (out, in)).
+struct HuggingFaceTensor {
+  std::string name;
+  std::int64_t row_begin = 0, rows = 0;
+  bool transposed = false;
+};
+
+// llama.cpp's names for a family, its sizes and its tensors (GGUF).
+struct GgufForm {
+  // The GGUF name of a Hugging Face tensor. A "*" in both stands for the layer. `rotary_heads` is
+  // the number of heads that the tensor's rows belong to, if rotary positions apply to them:
+  // llama.cpp rotates neighbouring pairs, transformers rotates halves. 0: no rotary rows.
+  struct Name {
+    std::string hugging_face, gguf;
+    std::int64_t rotary_heads = 0;
+  };
+  std::string architecture;
+  std::vector<std::pair<std::string, std::int64_t>> sizes;  // keys follow "ARCHITECTURE."
+  std::vector<std::pair<std::string, double>> numbers;
+  std::vector<Name> names;
+};
+
+class FamilyFormats {
+ public:
+  virtual ~FamilyFormats() = default;
+
+  // The Hugging Face tensors that hold the parameter `name` of shape `global`. Throws Error if the
+  // family has no such parameter.
+  virtual std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&,
+                                                      const std::string& name,
+                                                      const Shape& global) const = 0;
+  // hugging_face_config() writes the config.json of a Hugging Face directory. model_config()
+  // returns the model keys of a Trident config for a given config.json. Both are JSON texts. Throws
+  // RequestError, "/key: value: rule", for a config.json that describes another computation than
+  // this family's.
+  virtual std::string hugging_face_config(const Config&) const = 0;
+  virtual std::string model_config(std::string_view hugging_face_config) const = 0;
+  // The keys of a config.json to keep with its weights (HuggingFaceConfig::kept).
+  virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
+  // The kept keys that transformers' class of the family doesn't know (HuggingFaceConfig::unread).
+  virtual std::vector<std::string> unread_keys(std::string_view hugging_face_config) const;
+  // nullopt if llama.cpp doesn't support the family.
+  virtual std::optional<GgufForm> gguf(const Config&) const { return std::nullopt; }
+  // The names of tensors that a directory may contain but that follow from its config: the buffers
+  // of a layer, and the buffers outside any layer.
+  virtual std::vector<std::string> buffers(std::int64_t layer) const;
+};
+
+}  // namespace trident
