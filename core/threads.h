@@ -1,4 +1,5 @@
-// The system's limits and scheduling of threads: their number, their cores and their priority.
+// The system's limits on threads: whether this process may start a number of them, on which cores
+// they run, and at which priority. settings/resolve.cc chooses the number of a rank's threads.
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
 Tensor LanguageModelHead::backward_input(Context& context, const MicroBatch& batch, const Tensor&,
                                          SavedActivationsPtr& kept) const {
   auto& saved = static_cast<HeadActivations&>(*kept);
-  const Tensor g = parallel_.sum_to_rows(context, std::exchange(saved.gradient, Tensor()));
+  const Tensor g = parallel_.reduce_partial_sums(context, std::exchange(saved.gradient, Tensor()));
   return norm_.backward_input(context, batch.version, g, {}, saved.norm);
 }
 

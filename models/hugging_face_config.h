@@ -1,8 +1,8 @@
 // Reads a Hugging Face config.json. transformers gives every missing key a default and ignores
-// every key that its class for the family doesn't know. So this class handles each key in one of
-// three ways. It reads the key, or it knows that the key doesn't change the model's computation, or
-// it refuses the key by name, as transformers would compute something else. Keys that transformers
-// doesn't know are kept with the weights. tests/peers/config_peer.py compares the tables with
+// every key that its class for the family doesn't know. So HuggingFaceConfig
+// reads a key, or knows that the key doesn't change the model's computation, or refuses its value,
+// as transformers would compute something else. Keys that transformers doesn't know are kept with
+// the weights. tests/peers/config_peer.py compares the tables with
 // transformers' classes.
 #pragma once
 

@@ -16,8 +16,8 @@
 
 namespace trident {
 
-// Initial values: value = deviation · normal(name, global index) + mean, but 0 in row `zero_row` of
-// the global tensor.
+// Initial values: value = deviation · normal(seed, name, global index) + mean, but 0 in row
+// `zero_row` of the global tensor.
 struct Initial {
   float mean = 0;
   float deviation = 0;

@@ -1,5 +1,5 @@
-// The lists of actions of a whole run: training, evaluation and warm-up. They are made once, and
-// all ranks of a process share them.
+// The lists of actions of a whole run: training, evaluation and warm-up. They are made once for
+// each number of micro-batches, and all ranks of a process share them.
 #pragma once
 
 #include <cstdint>

@@ -160,7 +160,7 @@ struct LrSchedulerConfig {
 };
 
 struct DataSource {
-  std::string path = {};  // a text file, or the common prefix of a .bin/.idx pair
+  std::string path = {};  // as docs/data.md has it: a file, a folder, a pattern, a pair's prefix
   double weight = 1.0;
   bool operator==(const DataSource&) const = default;
 };

@@ -125,7 +125,7 @@ std::vector<std::string> names_of(const std::vector<Row>& rows) {
 }
 
 // The name of the default schedule for one chunk a rank, or for several; "" where no row is marked
-// as usual for it.
+// as the default for it.
 template <class Row>
 std::string default_schedule(const std::vector<Row>& rows, bool several_chunks) {
   const auto names = names_where(rows, [&](const Row& row) {

@@ -152,7 +152,7 @@ class AtClass : public PreTokenizer {
 };
 
 // Keeps runs of \w, and runs of characters that are neither \w nor white space.
-class Words : public PreTokenizer {
+class WordPatternSplit : public PreTokenizer {
   void split(Pieces& pieces) const override {
     CodePointClasses& classes = *pieces.classes;
     const auto kind = [&](char32_t c) {
@@ -327,7 +327,7 @@ void read_pre_tokenizers(const JsonPart& part, PreTokenizers& result) {
       },
       [&] {
         part.allow({"type"});
-        steps.push_back(std::make_unique<Words>());
+        steps.push_back(std::make_unique<WordPatternSplit>());
       },
       [&] {
         part.allow({"type"});

@@ -1,4 +1,5 @@
-// Learning-rate schedules, each with warm-up. A pure function.
+// Learning-rate schedules, each with warm-up. The function is pure; the names are those of
+// /scheduler/type in settings/fields_training.cc.
 #pragma once
 
 #include <cstdint>

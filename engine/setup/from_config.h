@@ -1,5 +1,6 @@
 // Derives objects from a loaded config: its schedule, its ranks and their groups, and settings that
-// more than one part of a step reads. Local functions, except for topology_of().
+// more than one part of a step reads. No function is
+// collective, except for topology_of().
 #pragma once
 
 #include <cstdint>

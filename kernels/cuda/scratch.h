@@ -1,5 +1,5 @@
 // Sizes of the scratch memory of CUDA kernels. The kernels and the plan
-// (kernels/cuda/workspace_backend.cc), which runs no kernel, use the same formulas.
+// (kernels/cuda/planning_backend.cc), which runs no kernel, use the same formulas.
 #pragma once
 
 #include <cstddef>

@@ -48,7 +48,7 @@ Tensor TensorParallel::gather_rows(Context& context, const Tensor& x) const {
   return all;
 }
 
-Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
+Tensor TensorParallel::reduce_partial_sums(Context& context, const Tensor& x) const {
   if (size == 1) return x;
   if (!sequence_parallel) {
     group.all_reduce(context, x);
@@ -83,11 +83,11 @@ Tensor TensorParallel::gather_rows(
   return all;
 }
 
-Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x,
-                                   const Product& product) const {
+Tensor TensorParallel::reduce_partial_sums(Context& context, const Tensor& x,
+                                           const Product& product) const {
   if (!overlaps_by_rows()) {
     product(0, x.dim(0));
-    return sum_to_rows(context, x);
+    return reduce_partial_sums(context, x);
   }
   // Each step multiplies a part of every rank's rows and then reduces it while the next part is
   // multiplied. Parts are large enough to keep a GPU busy.
@@ -152,7 +152,7 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
   saved.gradient = grad_y;
   Tensor grad_x =
       context.empty({grad_y.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
-  return parallel_.sum_to_rows(
+  return parallel_.reduce_partial_sums(
       context, grad_x,
       by_rows(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x}));
 }
@@ -172,7 +172,7 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
   saved.input = x;
   const bool fused = parallel_.size == 1 && bias_;  // else the bias is added once, after the sum
   Tensor partial = context.empty({x.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
-  Tensor y = parallel_.sum_to_rows(
+  Tensor y = parallel_.reduce_partial_sums(
       context, partial,
       by_rows(context, {.a = x,
                         .b = weight_.acquire(version).tensor(),

@@ -43,11 +43,11 @@ struct TensorParallel {
   Placement part(const Shape& global, int dim, std::int64_t padded = 0) const;
   Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
 
-  // gather_rows() turns (T, H), of which this rank holds T/t rows, into all T rows. sum_to_rows()
-  // goes back by a sum. Without sequence parallelism gather_rows() is the identity and
-  // sum_to_rows() an all-reduce in place.
+  // gather_rows() turns (T, H), of which this rank holds T/t rows, into all T rows.
+  // reduce_partial_sums() goes back by a sum. Without sequence parallelism gather_rows() is the
+  // identity and reduce_partial_sums() an all-reduce in place.
   Tensor gather_rows(Context&, const Tensor& x) const;
-  Tensor sum_to_rows(Context&, const Tensor& x) const;
+  Tensor reduce_partial_sums(Context&, const Tensor& x) const;
 
   // The same around a product. product(begin, count) is called for rows of the full tensor: once
   // for all rows, or with `overlap` for one rank's rows after another's. Every row is passed once.
@@ -55,8 +55,8 @@ struct TensorParallel {
   // gather_rows(x), passed to make_product before the first rows have arrived.
   Tensor gather_rows(Context&, const Tensor& x,
                      const std::function<Product(const Tensor& all)>& make_product) const;
-  // sum_to_rows(x), where the products write x.
-  Tensor sum_to_rows(Context&, const Tensor& x, const Product& product) const;
+  // reduce_partial_sums(x), where the products write x.
+  Tensor reduce_partial_sums(Context&, const Tensor& x, const Product& product) const;
 
  private:
   bool overlaps_by_rows() const { return size > 1 && sequence_parallel && overlap; }

@@ -19,7 +19,7 @@ Tensor VocabParallelEmbedding::forward(Context& context, WeightVersion version, 
   embedding_forward(
       context,
       {.ids = ids, .table = table_.acquire(version).tensor(), .out = out, .begin = begin_});
-  return parallel_.sum_to_rows(context, out);
+  return parallel_.reduce_partial_sums(context, out);
 }
 
 void VocabParallelEmbedding::backward_weight(Context& context, const Tensor& ids,

@@ -20,19 +20,19 @@ namespace trident {
 // How a program runs a step. The defaults are those of this program; of() takes the overlaps from
 // the config.
 struct Habits {
-  // Gradients are reduced concurrently with backward, or after it.
+  // true: gradients are reduced concurrently with backward; false: after it.
   bool gradients_overlap_backward = true;
-  // All-reduces of the tensor group run concurrently with products, where the trace has them so, or
-  // never.
+  // true: all-reduces of the tensor group run concurrently with products, where the trace has them
+  // so; false: never.
   bool tensor_sums_overlap_products = true;
-  // All-reduces of input gradients run concurrently with the products of weight gradients of the
-  // same action.
+  // true: all-reduces of input gradients run concurrently with the products of weight gradients of
+  // the same action.
   bool tensor_sums_overlap_weight_gradients = false;
-  // Transfers between stages run concurrently with compute, or both ranks wait for them.
+  // true: transfers between stages run concurrently with compute; false: both ranks wait for them.
   bool transfers_overlap_compute = true;
-  // Ranks that hold the same rows (tensor parallelism without sequence parallelism) each send a
-  // part of them to the next stage, which gathers them (Narayanan 2021, section 4.1), or each rank
-  // sends all rows.
+  // true: ranks that hold the same rows (tensor parallelism without sequence parallelism) each send
+  // a part of them to the next stage, which gathers them (Narayanan 2021, section 4.1); false: each
+  // rank sends all rows.
   bool transfers_cut = false;
   // Collectives between copies of the model enter and leave a node through one device's share of
   // its link, like the ring of a library that knows no other adapter.
@@ -41,12 +41,12 @@ struct Habits {
   // its backward, concurrently with compute (DeepSpeed, where a layer has more parameters than
   // stage3_max_reuse_distance).
   bool gathers_again = false;
-  // Attention keeps its scores on the chip, or writes them to memory and reads them.
+  // true: attention keeps its scores on the chip; false: it writes them to memory and reads them.
   bool fused_attention = true;
-  // GELU, bias and residual gradients and the loss share a pass with their products and norms, or
-  // have their own kernels.
+  // true: GELU, bias and residual gradients and the loss share a pass with their products and
+  // norms; false: they have their own kernels.
   bool fused_kernels = true;
-  // Products of weight gradients add to the gradient sum, or a separate kernel adds them.
+  // true: products of weight gradients add to the gradient sum; false: a separate kernel adds them.
   bool fused_accumulation = true;
 
   static Habits of(const Config&);

@@ -1,4 +1,4 @@
-// Compares the GPU workspace that a plan counts (kernels/cuda/workspace_backend.cc), operation by
+// Compares the GPU workspace that a plan counts (kernels/cuda/planning_backend.cc), operation by
 // operation, with the workspace that the kernels take. The sizes are at and next to the borders of
 // the kernels' chunks.
 #include <gtest/gtest.h>
