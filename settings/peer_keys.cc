@@ -243,7 +243,7 @@ const std::vector<PeerKey>& peer_keys() {
       {"bos_token_id", "", kTokenizerSays},
       {"hidden_act", "/model/architecture", kOfArchitecture},
       {"activation_function", "/model/architecture", kOfArchitecture},
-      {"wandb_project", "/logging/dir", "scripts/track.py sends it to a tracker"},
+      {"wandb_project", "/logging/dir", "from where track.py sends it to a tracker"},
   };
   return table;
 }
