@@ -228,7 +228,7 @@ TEST(Optimizer, RefusesWhatTwoGroupsCutWhereTheRuleAddsUpOverWholeParameters) {
           CutByTwoGroups(context, topology).update_twice(topology, {"Adafactor", {}});
         });
       },
-      ::testing::ThrowsMessage<Error>(::testing::AllOf(::testing::HasSubstr("cut by 'tensor'"),
+      ::testing::ThrowsMessage<Error>(::testing::AllOf(::testing::HasSubstr("sharded by 'tensor'"),
                                                        ::testing::HasSubstr("by 'pipeline'"))));
 }
 

@@ -238,7 +238,7 @@ TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
   EXPECT_EQ(made.tokens.size(), 270u);
   EXPECT_EQ(made.kinds.back(), 5) << "no text becomes it";
   EXPECT_EQ(made.end, std::int32_t{265}) << "where no end is known, one that never comes";
-  EXPECT_THAT(made.notes, ElementsAre(HasSubstr("\"</s>\", too")));
+  EXPECT_THAT(made.notes, ElementsAre(HasSubstr("also ends texts at \"</s>\"")));
 }
 
 TEST(GgufVocabulary, TellsOfMergesThatLlamaCppWouldAdd) {

@@ -33,7 +33,7 @@ void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64
   });
 }
 
-struct BagActivations final : Record {
+struct BagActivations final : SavedActivations {
   NormActivations norm;
   MlpActivations mlp;
 };
@@ -52,20 +52,20 @@ class BagLayer final : public Module {
   }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
                  SavedActivationsPtr& kept) const override {
-    auto record = std::make_unique<BagActivations>();
+    auto saved = std::make_unique<BagActivations>();
     const Tensor mean = context.empty(x.shape(), x.dtype(), Category::activation);
     running_mean(context, x, mean, batch.sequence, false);
-    const Tensor normed = norm_.forward(context, batch.version, mean, record->norm);
-    const Tensor y = mlp_.forward(context, batch.version, normed, record->mlp);
+    const Tensor normed = norm_.forward(context, batch.version, mean, saved->norm);
+    const Tensor y = mlp_.forward(context, batch.version, normed, saved->mlp);
     add(context, x, y);
-    kept = std::move(record);
+    kept = std::move(saved);
     return y;
   }
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
                         SavedActivationsPtr& kept) const override {
-    auto& record = static_cast<BagActivations&>(*kept);
-    Tensor g = mlp_.backward_input(context, batch.version, grad_y, record.mlp);
-    g = norm_.backward_input(context, batch.version, g, {}, record.norm);
+    auto& saved = static_cast<BagActivations&>(*kept);
+    Tensor g = mlp_.backward_input(context, batch.version, grad_y, saved.mlp);
+    g = norm_.backward_input(context, batch.version, g, {}, saved.norm);
     Tensor grad_x = context.empty(g.shape(), g.dtype(), Category::activation);
     running_mean(context, g, grad_x, batch.sequence, true);
     add(context, grad_y, grad_x);
@@ -73,9 +73,9 @@ class BagLayer final : public Module {
   }
   void backward_weight(Context& context, const MicroBatch&,
                        SavedActivationsPtr& kept) const override {
-    auto& record = static_cast<BagActivations&>(*kept);
-    mlp_.backward_weight(context, record.mlp);
-    norm_.backward_weight(context, record.norm);
+    auto& saved = static_cast<BagActivations&>(*kept);
+    mlp_.backward_weight(context, saved.mlp);
+    norm_.backward_weight(context, saved.norm);
     kept.reset();
   }
 
