@@ -183,7 +183,7 @@ TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
                               {.max_file_bytes = 52 * 1024});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, StartsWith("LOGGING FAILED (metrics): run/metrics.jsonl: "));
-  EXPECT_THAT(outcome.err, HasSubstr("File too large; training goes on"));
+  EXPECT_THAT(outcome.err, HasSubstr("File too large; training continues"));
   // A short line may still fit where a longer one doesn't.
   const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl", Numbers::some);
   EXPECT_GT(lines, 0);

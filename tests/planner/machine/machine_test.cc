@@ -88,8 +88,9 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
   for (const char* part :
        {"m.json: /device/memory: -1: needs a positive number", "/device/units: 0: needs an integer",
         "/device/kind: \"tpu\": needs \"gpu\" or \"cpu\"", "/inside/bandwidth: \"fast\"",
-        "/across/latncy: no such key; did you mean \"latency\"?", "/efficiency/links: 1.5: a part",
-        "/devices_per_node: 1.5", "/device/products: [\"fp8\",1,1,1,1], number 0"}) {
+        "/across/latncy: no such key; did you mean \"latency\"?",
+        "/efficiency/links: 1.5: needs a fraction", "/devices_per_node: 1.5",
+        "/device/products: [\"fp8\",1,1,1,1], number 0"}) {
     EXPECT_THAT(problems, ::testing::Contains(HasSubstr(part))) << part;
   }
   EXPECT_EQ(problems.size(), 8U);
