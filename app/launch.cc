@@ -77,7 +77,7 @@ int launch(const LaunchOptions& options) {
   });
   signals.begin();
   const char* tasks = std::getenv("SLURM_NTASKS");
-  const SupervisorResult result =
+  SupervisorResult result =
       supervise({.config = options.config,
                  .max_restarts = options.max_restarts,
                  .min_ranks = options.min_ranks,
@@ -94,6 +94,8 @@ int launch(const LaunchOptions& options) {
                  .stop = signals.stop(),
                  .say = say});
   signals.finish();
+  // A signal may have come since the supervisor looked.
+  if (signals.stop()) result.code = result.code == 0 || result.code == 130 ? 130 : 3;
   print_result(result, options.format);
   return result.code;
 }

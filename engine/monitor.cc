@@ -343,7 +343,8 @@ void Monitor::split_step_time(StepFigures& figures, const std::vector<RankTimes>
       parts["products"] += fitting * rank.kernel_ms[0];
       parts["kernels"] += fitting * rank.kernel_ms[1];
       parts["waiting"] += waiting;
-      parts["rest"] += taken - fitting * kernels - waiting;
+      parts["rest"] +=
+          std::max(0.0, taken - fitting * kernels - waiting);  // rounding may leave less
       after = std::max(after, ms(clock.end.cpu_ns - clock.executed.cpu_ns));
     }
   }

@@ -150,6 +150,7 @@ void measure_product_rate(TrainingJob& job, const std::string& file) {
 TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   const Config& config = job.inputs.config;
   TrainerHooks trainer = hooks.trainer;
+  const auto before = job.folders;  // of a run before, if any: held meanwhile
   job.folders = std::make_shared<FoldersToHold>(
       FoldersToHold{.weight_bytes = job.weight_bytes, .command = hooks.command});
   trainer.folders = job.folders;

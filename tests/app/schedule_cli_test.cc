@@ -116,7 +116,8 @@ TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
   expect_refused(with({"--kind", "1f1b", "--max-in-flight", "4:4"}),
                  "2 limits for 4 ranks: give one for all or one for each");
   expect_refused(with({"--kind", "auto", "--kept-for-weights", "1.5"}), "--kept-for-weights");
-  expect_refused(with({"--kind", "auto", "--kept-for-weights", "nan"}), "nan: 0 to 1");
+  expect_refused(with({"--kind", "auto", "--kept-for-weights", "nan"}),
+                 "nan; it has to be from 0 to 1");
   expect_refused(with({"--kind", "auto", "--objective", "span "}), "--objective");
   expect_refused(with({"--kind", "auto", "--time-limit", "-1"}), "--time-limit");
   expect_refused(with({"compare", "1f1b,,zbv"}), "\"\" is no known schedule");
