@@ -175,7 +175,7 @@ class HostRendezvous final : public SharedRendezvous {
   Result sleep(Countdown& countdown) {
     const WaitTable::Entry entry(*watch_.waits, [this] {
       const std::size_t i = missing();
-      return i < members_.size() ? members_[i] : nobody;
+      return i < members_.size() ? members_[i] : no_rank;
     });
     struct Sleeper {
       explicit Sleeper(Board& b) : board(b) { board.sleepers.fetch_add(1); }

@@ -128,7 +128,7 @@ class LocalRendezvous final : public SharedRendezvous {
       for (std::size_t i = 0; i < members_.size(); ++i) {
         if (!here(i)) return members_[i];
       }
-      return nobody;
+      return no_rank;
     };
     board_->wait_until(keeps_core() ? look : none, countdown, over,
                        [&] { return WaitTable::Entry(world_->waits(rank_), missing); });

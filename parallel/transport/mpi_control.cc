@@ -183,7 +183,7 @@ int MpiControl::ask(int rank) {
   send_question(rank);
   for (Countdown countdown(answer_limit); !countdown.over();) {
     listen();
-    int answer = nobody;
+    int answer = no_rank;
     if (has_come(rank, answer)) return answer;
     std::this_thread::sleep_for(milliseconds(1));
   }
@@ -203,7 +203,7 @@ bool MpiControl::files_hold_up() {
     listen();
     bool found = false;
     std::erase_if(open, [&](int r) {
-      int answer = nobody;
+      int answer = no_rank;
       const bool come = has_come(r, answer);
       found = found || (come && answer == works_on_files);
       return come;

@@ -85,7 +85,7 @@ class MpiControl {
   // The questions to and from another rank: this rank's answer on its way to it, and its last
   // answer.
   struct Asked {
-    int given = 0, got = nobody;
+    int given = 0, got = no_rank;
     MPI_Request on_its_way = MPI_REQUEST_NULL;
     bool has_come = false;
   };

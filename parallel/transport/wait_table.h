@@ -12,7 +12,7 @@
 
 namespace trident {
 
-inline constexpr int nobody = -1, no_answer = -2, works_on_files = -3;
+inline constexpr int no_rank = -1, no_answer = -2, works_on_files = -3;
 
 // The number of polls after which a wait enters itself. Other ranks may ask for a wait that takes
 // some milliseconds.
@@ -40,10 +40,10 @@ class WaitTable {
     std::list<std::function<int()>>::iterator place_;
   };
 
-  // The rank that the longest wait is for, or `nobody`.
+  // The rank that the longest wait is for, or `no_rank`.
   int rank() const {
     const std::lock_guard lock(mutex_);
-    return waits_.empty() ? nobody : waits_.front()();
+    return waits_.empty() ? no_rank : waits_.front()();
   }
 
  private:
@@ -53,7 +53,7 @@ class WaitTable {
 
 // "; rank 1 waits for rank 3, which waits for rank 2": the chain from `late` to a rank that waits
 // for no other, or back into a circle. "" where `late` waits for no rank. waits_for(rank) gives a
-// rank, or nobody, no_answer or works_on_files.
+// rank, or no_rank, no_answer or works_on_files.
 std::string text_of_waits(int late, const std::function<int(int)>& waits_for);
 
 }  // namespace trident

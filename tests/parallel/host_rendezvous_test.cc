@@ -122,7 +122,7 @@ TEST(HostRendezvous, WaitingCostsNoCore) {
                          Countdown(milliseconds(400)));
   const ClockReading end = read_clock();
   EXPECT_LT(end.cpu_ns - begin.cpu_ns, 100'000'000);
-  EXPECT_EQ(world.waits.rank(), nobody);
+  EXPECT_EQ(world.waits.rank(), no_rank);
 }
 
 }  // namespace
