@@ -1,6 +1,7 @@
 #include "engine/gradient_norm.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/exact_sum.h"
 #include "kernels/elementwise.h"
@@ -28,13 +29,15 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
     if (count == 0) continue;
     // Computes all blocks of a bucket, then adds them: an exact sum is the same in any order.
     const Tensor squares = context.empty({count}, DType::f64, Category::workspace);
+    std::vector<SquareSumsArgs> sums;
     std::int64_t at = 0;
     for (const ParameterSegment& segment : own) {
       if (segment.count == 0) continue;
-      square_sums(context, bucket.gradient.flat(segment.begin - bucket.begin, segment.count),
-                  bucket_block, squares.flat(at, blocks(segment)));
+      sums.push_back({.x = bucket.gradient.flat(segment.begin - bucket.begin, segment.count),
+                      .out = squares.flat(at, blocks(segment))});
       at += blocks(segment);
     }
+    square_sums(context, sums, bucket_block);
     constexpr std::int64_t most = std::int64_t{1} << 27;  // the limit of one exact_sum call
     for (std::int64_t begin = 0; begin < count; begin += most) {
       exact_sum(context, squares.flat(begin, std::min(most, count - begin)), sum);

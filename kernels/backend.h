@@ -94,4 +94,12 @@ void launch(Context& context, Function Backend::*member, const Args&... args) {
   if (marks != nullptr) context.mark(marks->end);
 }
 
+// Whether an optional kernel can run in place of the calls that it replaces. A trace that records
+// kernels sees these calls.
+template <class Function>
+bool takes_all(Context& context, Function Backend::*member) {
+  const bool traced = context.trace() != nullptr && context.trace()->has_kernels();
+  return !traced && backend_of(context).*member != nullptr;
+}
+
 }  // namespace trident

@@ -137,6 +137,7 @@ const Backend& costs_backend() {
       .sum = [](A, C c, T x, T total) { record(c, "sum", x, {x}, {total}); },
       .square_sums = [](A, C c, T x, std::int64_t,
                         T out) { record(c, "square_sums", x, {x}, {out}); },
+      .square_sums_of_all = nullptr,  // a trace records its calls one by one
       .exact_sum =
           [](A, C c, T x, T state) {
             record(c, "exact_sum", x, {x, state}, {state});
@@ -232,6 +233,8 @@ const Backend& costs_backend() {
             record(c, "sgd", a.weight, {a.weight, a.gradient, a.momentum_buffer},
                    {a.weight, a.momentum_buffer, a.model_weight});
           },
+      .adam_of_all = nullptr,
+      .sgd_of_all = nullptr,
       .adafactor_squares =
           [](A, C c, const AdafactorSquares& a) {
             record(c, "adafactor_squares", a.part.gradient,

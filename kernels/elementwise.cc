@@ -5,6 +5,17 @@
 #include "kernels/check.h"
 
 namespace trident {
+namespace {
+
+void check_square_sums(const Tensor& x, std::int64_t block, const Tensor& out) {
+  const Check check("square_sums");
+  check.compute_dtype(x, "x");
+  check.that(block > 0, "block " + std::to_string(block), "a positive number");
+  check.dtype(out, "out", DType::f64);
+  check.count(out, "out", (x.numel() + block - 1) / block);
+}
+
+}  // namespace
 
 void fill(Context& context, const Tensor& x, double value) {
   Check("fill").defined(x, "x");
@@ -72,12 +83,16 @@ void sum(Context& context, const Tensor& x, const Tensor& total) {
 }
 
 void square_sums(Context& context, const Tensor& x, std::int64_t block, const Tensor& out) {
-  const Check check("square_sums");
-  check.compute_dtype(x, "x");
-  check.that(block > 0, "block " + std::to_string(block), "a positive number");
-  check.dtype(out, "out", DType::f64);
-  check.count(out, "out", (x.numel() + block - 1) / block);
+  check_square_sums(x, block, out);
   launch(context, &Backend::square_sums, x, block, out);
+}
+void square_sums(Context& context, const std::vector<SquareSumsArgs>& all, std::int64_t block) {
+  if (takes_all(context, &Backend::square_sums_of_all)) {
+    for (const SquareSumsArgs& args : all) check_square_sums(args.x, block, args.out);
+    launch(context, &Backend::square_sums_of_all, all, block);
+  } else {
+    for (const SquareSumsArgs& args : all) square_sums(context, args.x, block, args.out);
+  }
 }
 
 void exact_sum(Context& context, const Tensor& x, const Tensor& state) {

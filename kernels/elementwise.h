@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/context.h"
 
@@ -32,6 +33,11 @@ void sum(Context&, const Tensor& x, const Tensor& total);
 // out (ceil(n / block)) f64: out[i] is the sum of squares of block i of the flat x. The order of
 // additions within a block is fixed, so the block sums do not depend on which rank computes them.
 void square_sums(Context&, const Tensor& x, std::int64_t block, const Tensor& out);
+// The same for several tensors; a GPU does it in few launches.
+struct SquareSumsArgs {
+  Tensor x, out;
+};
+void square_sums(Context&, const std::vector<SquareSumsArgs>& all, std::int64_t block);
 
 // Adds the elements of x, f64 and fewer than 2^28, to an exact sum (core/exact_sum.h). The result
 // does not depend on their order. state (ExactSum::limbs + 1) i64 is the state of the sum.

@@ -1,5 +1,6 @@
 #include "kernels/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/backend.h"
@@ -25,6 +26,21 @@ void check_common(const Check& check, const Tensor& weight, const Tensor& gradie
     check.count(model_weight, "model_weight", weight.numel());
   }
   check.that(step >= 1, "step " + std::to_string(step), "1 or more");
+}
+
+void check_adam(const AdamArgs& args) {
+  const Check check("adam");
+  check_common(check, args.weight, args.gradient, args.model_weight, args.step);
+  check_f32(check, args.moment1, "moment1", args.weight);
+  check_f32(check, args.moment2, "moment2", args.weight);
+}
+void check_sgd(const SgdArgs& args) {
+  const Check check("sgd");
+  check_common(check, args.weight, args.gradient, args.model_weight, args.step);
+  check.that(args.momentum == 0 || args.momentum_buffer.defined(),
+             "momentum " + std::to_string(args.momentum) + " and no momentum_buffer",
+             "a momentum_buffer");
+  if (args.momentum_buffer) check_f32(check, args.momentum_buffer, "momentum_buffer", args.weight);
 }
 
 void check_sums(const Check& check, const Tensor& sums, const char* name, std::int64_t count) {
@@ -78,21 +94,29 @@ SgdStep sgd_step(const SgdArgs& args) {
 }
 
 void adam(Context& context, const AdamArgs& args) {
-  const Check check("adam");
-  check_common(check, args.weight, args.gradient, args.model_weight, args.step);
-  check_f32(check, args.moment1, "moment1", args.weight);
-  check_f32(check, args.moment2, "moment2", args.weight);
+  check_adam(args);
   launch(context, &Backend::adam, args);
+}
+void adam(Context& context, const std::vector<AdamArgs>& all) {
+  if (takes_all(context, &Backend::adam_of_all)) {
+    std::ranges::for_each(all, check_adam);
+    launch(context, &Backend::adam_of_all, all);
+  } else {
+    for (const AdamArgs& args : all) adam(context, args);
+  }
 }
 
 void sgd(Context& context, const SgdArgs& args) {
-  const Check check("sgd");
-  check_common(check, args.weight, args.gradient, args.model_weight, args.step);
-  check.that(args.momentum == 0 || args.momentum_buffer.defined(),
-             "momentum " + std::to_string(args.momentum) + " and no momentum_buffer",
-             "a momentum_buffer");
-  if (args.momentum_buffer) check_f32(check, args.momentum_buffer, "momentum_buffer", args.weight);
+  check_sgd(args);
   launch(context, &Backend::sgd, args);
+}
+void sgd(Context& context, const std::vector<SgdArgs>& all) {
+  if (takes_all(context, &Backend::sgd_of_all)) {
+    std::ranges::for_each(all, check_sgd);
+    launch(context, &Backend::sgd_of_all, all);
+  } else {
+    for (const SgdArgs& args : all) sgd(context, args);
+  }
 }
 
 void adafactor_squares(Context& context, const AdafactorSquares& args) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/context.h"
 
@@ -23,6 +24,8 @@ struct AdamArgs {
   std::int64_t step = 1;  // counted from 1, for the bias correction
 };
 void adam(Context&, const AdamArgs&);
+// Updates each of `all`; a GPU does it in few launches.
+void adam(Context&, const std::vector<AdamArgs>& all);
 
 // SGD as in torch.optim.SGD, but with decoupled decay: w -= lr·decay·w first. Then buffer :=
 // momentum·buffer + g (the first step sets it to g), where g does not include the decay, and w -=
@@ -35,6 +38,7 @@ struct SgdArgs {
   std::int64_t step = 1;
 };
 void sgd(Context&, const SgdArgs&);
+void sgd(Context&, const std::vector<SgdArgs>& all);
 
 // Adafactor (Shazeer & Stern 2018) as torch.optim.Adafactor with its defaults. The second moment of
 // a matrix (R, C) is the outer product of its means over columns and over rows; a vector keeps the

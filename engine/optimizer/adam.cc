@@ -13,9 +13,10 @@ class Adam final : public UpdateRule {
   }
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {
+    std::vector<AdamArgs> all;
     for (const UpdatePart& part : parts) {
       if (part.range.count == 0) continue;
-      adam(context, {.weight = part.weight,
+      all.push_back({.weight = part.weight,
                      .gradient = part.gradient,
                      .moment1 = part.state[0],
                      .moment2 = part.state[1],
@@ -29,6 +30,7 @@ class Adam final : public UpdateRule {
                      .gradient_scale = step.gradient_scale,
                      .step = step.step});
     }
+    adam(context, all);
   }
 
  private:

@@ -14,18 +14,20 @@ class Sgd final : public UpdateRule {
   }
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {
+    std::vector<SgdArgs> all;
     for (const UpdatePart& part : parts) {
       if (part.range.count == 0) continue;
-      sgd(context, {.weight = part.weight,
-                    .gradient = part.gradient,
-                    .momentum_buffer = part.state.empty() ? Tensor() : part.state[0],
-                    .model_weight = part.model_weight,
-                    .learning_rate = step.learning_rate * part.lr_mult,
-                    .momentum = static_cast<float>(params_.momentum),
-                    .weight_decay = static_cast<float>(part.decay(params_.weight_decay)),
-                    .gradient_scale = step.gradient_scale,
-                    .step = step.step});
+      all.push_back({.weight = part.weight,
+                     .gradient = part.gradient,
+                     .momentum_buffer = part.state.empty() ? Tensor() : part.state[0],
+                     .model_weight = part.model_weight,
+                     .learning_rate = step.learning_rate * part.lr_mult,
+                     .momentum = static_cast<float>(params_.momentum),
+                     .weight_decay = static_cast<float>(part.decay(params_.weight_decay)),
+                     .gradient_scale = step.gradient_scale,
+                     .step = step.step});
     }
+    sgd(context, all);
   }
 
  private:

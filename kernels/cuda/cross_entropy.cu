@@ -1,6 +1,7 @@
 #include "kernels/cross_entropy.h"
 
 #include "kernels/by_dtype.h"
+#include "kernels/cuda/dynamic_shared.cuh"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
@@ -56,6 +57,68 @@ __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
     load(row + whole + threadIdx.x, x);
     f(whole + threadIdx.x, x);
   }
+}
+
+// The steps of each_pack() in [begin, end) of a row that is Wide. `fetch_pack` gets a pack from
+// wherever it is. `begin` is a multiple of kept_step<T>, so each thread gets the packs that it gets
+// without ranges.
+template <class T>
+inline constexpr std::int64_t kept_step = row_threads* pack_size<T>;
+template <class T, class Fetch, class F>
+__device__ inline void each_pack_in(std::int64_t begin, std::int64_t end, Fetch fetch_pack, F f) {
+  constexpr int N = pack_size<T>, at_once = 4;
+  std::int64_t i = begin + static_cast<std::int64_t>(threadIdx.x) * N;
+  for (; i + (at_once - 1) * kept_step<T> < end; i += at_once * kept_step<T>) {
+    Packed<N, T> x[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) x[k] = fetch_pack(i + k * kept_step<T>);
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) f(i + k * kept_step<T>, x[k]);
+  }
+  for (; i < end; i += kept_step<T>) f(i, fetch_pack(i));
+}
+template <class T, class F>
+__device__ inline void each_left(T* row, std::int64_t whole, std::int64_t valid, F f) {
+  if (whole + threadIdx.x >= valid) return;
+  float x[1];
+  load(row + whole + threadIdx.x, x);
+  f(whole + threadIdx.x, x);
+}
+// As each_pack(); keep(index, pack) stores the packs of the first `kept` elements.
+template <class T, class Keep, class F>
+__device__ inline void each_kept(T* row, std::int64_t kept, std::int64_t valid, Keep keep, F f) {
+  constexpr int N = pack_size<T>;
+  const std::int64_t whole = valid / N * N;
+  const auto from_row = [row](std::int64_t i) { return fetch<N>(row + i); };
+  each_pack_in<T>(0, kept, from_row, [&](std::int64_t i, const Packed<N, T>& pack) {
+    keep(static_cast<int>(i / N), pack.words[0]);
+    float x[N];
+    unpack(pack, x);
+    f(i, x);
+  });
+  each_pack_in<T>(kept, whole, from_row, [&](std::int64_t i, const Packed<N, T>& pack) {
+    float x[N];
+    unpack(pack, x);
+    f(i, x);
+  });
+  each_left(row, whole, valid, f);
+}
+// The same packs once more, the first `kept` elements from `packs`.
+template <class T, class F>
+__device__ inline void each_again(T* row, const uint4* packs, std::int64_t kept, std::int64_t valid,
+                                  F f) {
+  constexpr int N = pack_size<T>;
+  const std::int64_t whole = valid / N * N;
+  const auto run = [&](std::int64_t i, const Packed<N, T>& pack) {
+    float x[N];
+    unpack(pack, x);
+    f(i, x);
+  };
+  each_pack_in<T>(
+      0, kept, [&](std::int64_t i) { return Packed<N, T>{{packs[i / N]}}; }, run);
+  each_pack_in<T>(
+      kept, whole, [&](std::int64_t i) { return fetch<N>(row + i); }, run);
+  each_left(row, whole, valid, f);
 }
 
 // As precise as the logits need: a fast exponential for 16-bit logits.
@@ -146,18 +209,21 @@ __global__ void __launch_bounds__(row_threads)
 
 // The losses and, with `with_gradient`, the gradient of rows of which this rank has all columns.
 // The first pass keeps each thread's maximum and its sum of exponentials relative to that maximum
-// (Milakov & Gimelshein 2018). The second pass finds the row in the caches.
+// (Milakov & Gimelshein 2018). The second pass finds the first `kept` elements of a Wide row in
+// shared memory, and the others in the caches.
 template <bool Wide, class T>
-__global__ void __launch_bounds__(row_threads)
+__global__ void __launch_bounds__(row_threads, 2)
     whole_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
-                 const std::int32_t* labels, float* losses, bool with_gradient, float scale) {
+                 const std::int32_t* labels, float* losses, bool with_gradient, float scale,
+                 std::int64_t kept) {
+  uint4* const packs = dynamic_shared();
   const std::int64_t t = blockIdx.x;
   T* const row = logits + t * columns;
   const std::int64_t target = column_of(shape, labels[t]);
   // Read before any thread can have changed it.
   const double target_logit = target < 0 ? 0.0 : static_cast<double>(to_float(row[target]));
   float best = -INFINITY, exponentials = 0, sum = 0;
-  each_pack<Wide>(static_cast<const T*>(row), shape.valid, [&]<int M>(std::int64_t, float(&x)[M]) {
+  const auto add = [&]<int M>(std::int64_t, float(&x)[M]) {
     float most = best;
 #pragma unroll
     for (int j = 0; j < M; ++j) most = fmaxf(most, x[j]);
@@ -169,7 +235,13 @@ __global__ void __launch_bounds__(row_threads)
       sum += x[j];
     }
     best = most;
-  });
+  };
+  if constexpr (Wide) {
+    each_kept(
+        row, kept, shape.valid, [packs](int pack, const uint4& x) { packs[pack] = x; }, add);
+  } else {
+    each_pack<Wide>(static_cast<const T*>(row), shape.valid, add);
+  }
   const float largest = reduce_block<row_threads, Maximum>(best);
   if (best != largest) exponentials *= exponential<T>(best - largest);
   exponentials = reduce_block<row_threads, Sum>(exponentials);
@@ -188,14 +260,19 @@ __global__ void __launch_bounds__(row_threads)
   const float inverse = 1.0f / exponentials;
   const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
   const float at_target = 1 - shape.label_smoothing;
-  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float(&x)[M]) {
+  const auto differentiate = [&]<int M>(std::int64_t i, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
       const float p = exponential<T>(x[j] - largest) * inverse;
       x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
     }
     store_pack<Wide>(row + i, x);
-  });
+  };
+  if constexpr (Wide) {
+    each_again(row, packs, kept, shape.valid, differentiate);
+  } else {
+    each_pack<Wide>(row, shape.valid, differentiate);
+  }
   for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
     row[i] = rounded<T>(0.0f);
   }
@@ -258,9 +335,18 @@ void cross_entropy(const Access& access, Context&, const CrossEntropyShape& shap
                    const Tensor& logits, const Tensor& labels, const Tensor& losses,
                    std::optional<float> gradient_scale) {
   by_row(access, logits, [&]<class T, bool Wide>(T* x) {
-    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, whole_kernel<Wide, T>,
-          logits.dim(1), shape, x, data<std::int32_t>(access, labels), data<float>(access, losses),
-          gradient_scale.has_value(), gradient_scale.value_or(0.0f));
+    // Two blocks run on a multiprocessor at once, and the second pass finds what their shared
+    // memory doesn't hold in the L2 cache.
+    std::int64_t kept = 0;
+    if (Wide && gradient_scale) {
+      const std::int64_t most = shared_bytes_each(2) / static_cast<std::int64_t>(sizeof(T));
+      const std::int64_t whole = shape.valid / pack_size<T> * pack_size<T>;
+      kept = whole <= most ? whole : most / kept_step<T> * kept_step<T>;
+    }
+    start_with_shared(queue_of(access), kept * static_cast<std::int64_t>(sizeof(T)),
+                      blocks_of(logits.dim(0)), row_threads, whole_kernel<Wide, T>, logits.dim(1),
+                      shape, x, data<std::int32_t>(access, labels), data<float>(access, losses),
+                      gradient_scale.has_value(), gradient_scale.value_or(0.0f), kept);
   });
 }
 

@@ -11,21 +11,36 @@
 namespace trident::cuda {
 namespace {
 
-// Elements are counted in `out`.
 template <class T>
 struct Lookup {
   const std::int32_t* ids;
   const T* table;
   T* out;
-  std::int64_t columns, begin, rows;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    const std::int64_t row = ids[i / columns] - begin;
-    float x[N] = {};
-    if (row >= 0 && row < rows) load(table + row * columns + i % columns, x);
-    store(out + i, x);
-  }
+  std::int64_t count, columns, begin, rows;  // count: of ids
 };
+// A warp copies a row of the table, or zeros.
+template <int N, class T>
+__global__ void __launch_bounds__(128) lookup_kernel(Lookup<T> a) {
+  constexpr int at_once = 4;
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * 4 + threadIdx.x / 32;
+  if (at >= a.count) return;
+  const std::int64_t row = a.ids[at] - a.begin;
+  const bool here = row >= 0 && row < a.rows;
+  const T* const from = a.table + row * a.columns;
+  T* const to = a.out + at * a.columns;
+  for (std::int64_t i = threadIdx.x % 32 * N; i < a.columns; i += at_once * 32 * N) {
+    Packed<N, T> x[at_once];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      x[k] = Packed<N, T>{};
+      if (here && i + k * 32 * N < a.columns) x[k] = fetch<N>(from + i + k * 32 * N);
+    }
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) {
+      if (i + k * 32 * N < a.columns) put(to + i + k * 32 * N, x[k]);
+    }
+  }
+}
 
 // Replaces ids by rows of the table, which need few bits to sort by. Ids of other slices and the
 // padding id get the row `end`.
@@ -228,11 +243,13 @@ void embedding_forward(const Access& access, Context&, const EmbeddingArgs& args
     const Lookup<T> f{.ids = data<std::int32_t>(access, args.ids),
                       .table = data<T>(access, args.table),
                       .out = data<T>(access, args.out),
+                      .count = args.ids.numel(),
                       .columns = args.table.dim(1),
                       .begin = args.begin,
                       .rows = args.table.dim(0)};
-    elementwise<pack_size<T>>(queue_of(access), args.out.numel(),
-                              aligned(f.table, f.out) && f.columns % pack_size<T> == 0, f);
+    const bool wide = aligned(f.table, f.out) && f.columns % pack_size<T> == 0;
+    start(queue_of(access), blocks_of(ceil_div(f.count, 4)), 128,
+          wide ? lookup_kernel<pack_size<T>, T> : lookup_kernel<1, T>, f);
   });
 }
 

@@ -1,5 +1,8 @@
 #include "kernels/optimizer.h"
 
+#include <type_traits>
+#include <vector>
+
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
@@ -71,37 +74,84 @@ struct Sgd {
   }
 };
 
-}  // namespace
+template <class T, class M>
+Adam<T, M> functor_of(const Access& access, const AdamArgs& args, M model) {
+  return {.weight = data<float>(access, args.weight),
+          .gradient = data<T>(access, args.gradient),
+          .moment1 = data<float>(access, args.moment1),
+          .moment2 = data<float>(access, args.moment2),
+          .model = model,
+          .step = adam_step(args)};
+}
+template <class T, class M>
+Sgd<T, M> functor_of(const Access& access, const SgdArgs& args, M model) {
+  return {.weight = data<float>(access, args.weight),
+          .gradient = data<T>(access, args.gradient),
+          .buffer = data<float>(access, args.momentum_buffer),
+          .model = model,
+          .step = sgd_step(args)};
+}
+template <class T, class M>
+bool is_aligned(const Adam<T, M>& f) {
+  return aligned(f.weight, f.gradient, f.moment1, f.moment2, f.model.to);
+}
+template <class T, class M>
+bool is_aligned(const Sgd<T, M>& f) {
+  return aligned(f.weight, f.gradient, f.buffer, f.model.to);
+}
 
-void adam(const Access& access, Context&, const AdamArgs& args) {
+template <class Args>
+void update(const Access& access, const Args& args) {
   by_dtype(args.gradient.dtype(), [&]<class T>(T*) {
     by_model_weight(access, args.model_weight, [&]<class M>(M model) {
-      const Adam<T, M> f{.weight = data<float>(access, args.weight),
-                         .gradient = data<T>(access, args.gradient),
-                         .moment1 = data<float>(access, args.moment1),
-                         .moment2 = data<float>(access, args.moment2),
-                         .model = model,
-                         .step = adam_step(args)};
-      elementwise<pack_size_of<T, typename M::Element>>(
-          queue_of(access), args.weight.numel(),
-          aligned(f.weight, f.gradient, f.moment1, f.moment2, model.to), f);
+      const auto f = functor_of<T>(access, args, model);
+      elementwise<pack_size_of<T, typename M::Element>>(queue_of(access), args.weight.numel(),
+                                                        is_aligned(f), f);
     });
   });
 }
 
-void sgd(const Access& access, Context&, const SgdArgs& args) {
-  by_dtype(args.gradient.dtype(), [&]<class T>(T*) {
-    by_model_weight(access, args.model_weight, [&]<class M>(M model) {
-      const Sgd<T, M> f{.weight = data<float>(access, args.weight),
-                        .gradient = data<T>(access, args.gradient),
-                        .buffer = data<float>(access, args.momentum_buffer),
-                        .model = model,
-                        .step = sgd_step(args)};
-      elementwise<pack_size_of<T, typename M::Element>>(
-          queue_of(access), args.weight.numel(), aligned(f.weight, f.gradient, f.buffer, model.to),
-          f);
+// Updates those of `all` that have the first one's types in few launches, the others one by one.
+template <class Args>
+void update_all(const Access& access, const std::vector<Args>& all) {
+  if (all.empty()) return;
+  const auto type_of = [](const Tensor& x) { return x ? x.dtype() : DType::f32; };
+  const DType gradient = all.front().gradient.dtype(), model = type_of(all.front().model_weight);
+  by_dtype(gradient, [&]<class T>(T*) {
+    by_model_weight(access, all.front().model_weight, [&]<class M>(M) {
+      using F = decltype(functor_of<T>(access, all.front(), M{}));
+      ElementwiseParts<pack_size_of<T, typename M::Element>, F> parts(queue_of(access));
+      for (const Args& args : all) {
+        if (args.gradient.dtype() != gradient || type_of(args.model_weight) != model) {
+          update(access, args);
+          continue;
+        }
+        M to{};
+        if constexpr (!std::is_same_v<M, NoModelWeight>) {
+          to.to = data<typename M::Element>(access, args.model_weight);
+        }
+        const F f = functor_of<T>(access, args, to);
+        parts.add(args.weight.numel(), is_aligned(f), f);
+      }
+      parts.run();
     });
   });
+}
+
+}  // namespace
+
+void adam(const Access& access, Context&, const AdamArgs& args) {
+  update(access, args);
+}
+void adam_of_all(const Access& access, Context&, const std::vector<AdamArgs>& all) {
+  update_all(access, all);
+}
+
+void sgd(const Access& access, Context&, const SgdArgs& args) {
+  update(access, args);
+}
+void sgd_of_all(const Access& access, Context&, const std::vector<SgdArgs>& all) {
+  update_all(access, all);
 }
 
 }  // namespace trident::cuda

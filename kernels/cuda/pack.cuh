@@ -74,6 +74,16 @@ __device__ inline Packed<N, T> fetch(const T* p) {
 }
 
 template <int N, class T>
+__device__ inline void put(T* p, const Packed<N, T>& x) {
+  if constexpr (N == 1) {
+    *p = x.value;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N / pack_size<T>; ++i) reinterpret_cast<uint4*>(p)[i] = x.words[i];
+  }
+}
+
+template <int N, class T>
 __device__ inline void unpack(const Packed<N, T>& packed, float (&x)[N]) {
   if constexpr (N == 1) {
     x[0] = to_float(packed.value);

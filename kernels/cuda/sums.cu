@@ -1,10 +1,12 @@
 // Sums of a tensor's elements and of their squares, and exact sums.
 #include <algorithm>
+#include <vector>
 
 #include "core/exact_sum.h"
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/ordered_sum.cuh"
+#include "kernels/cuda/parts.cuh"
 
 namespace trident::cuda {
 namespace {
@@ -55,14 +57,12 @@ void sum_of(const Access& access, Context& context, const Tensor& x, double* to)
   }
 }
 
-// Eight threads handle a block of elements. They take packs in turn, whatever the alignment of the
-// pointer, so alignment does not change the result.
-template <class T, bool Wide>
-__global__ void __launch_bounds__(256)
-    square_sums_kernel(std::int64_t n, std::int64_t block, std::int64_t blocks, const T* x,
-                       double* out) {
+// Eight threads handle block `at` of the elements. They take packs in turn, whatever the alignment
+// of the pointer, so alignment does not change the result. All threads of a warp call it.
+template <bool Wide, class T>
+__device__ inline void square_sum(std::int64_t n, std::int64_t block, std::int64_t blocks,
+                                  std::int64_t at, const T* x, double* out) {
   constexpr int N = pack_size<T>;
-  const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) / 8;
   double sum = 0;
   if (at < blocks) {
     const std::int64_t begin = at * block, end = begin + block < n ? begin + block : n;
@@ -83,6 +83,46 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   if (at < blocks && threadIdx.x % 8 == 0) out[at] = sum;
+}
+template <class T, bool Wide>
+__global__ void __launch_bounds__(256)
+    square_sums_kernel(std::int64_t n, std::int64_t block, std::int64_t blocks, const T* x,
+                       double* out) {
+  square_sum<Wide>(n, block, blocks,
+                   (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) / 8, x, out);
+}
+
+template <class T>
+struct SquareSums {
+  const T* x;
+  double* out;
+  std::int64_t block, blocks;
+  bool wide;
+};
+constexpr int square_turns = 8;  // blocks that eight threads of square_sums_parts sum up
+template <class T>
+__global__ void __launch_bounds__(256)
+    square_sums_parts(const __grid_constant__ Parts<SquareSums<T>> parts) {
+  const auto share = parts.of(blockIdx.x);
+  const SquareSums<T>& f = parts.f[share.part];
+  const std::int64_t n = parts.n[share.part];
+  const std::int64_t first = share.block * 32 * square_turns + threadIdx.x / 8;
+  if (f.wide) {
+#pragma unroll 4
+    for (int turn = 0; turn < square_turns; ++turn) {
+      square_sum<true>(n, f.block, f.blocks, first + turn * 32, f.x, f.out);
+    }
+  } else {
+#pragma unroll 1
+    for (int turn = 0; turn < square_turns; ++turn) {
+      square_sum<false>(n, f.block, f.blocks, first + turn * 32, f.x, f.out);
+    }
+  }
+}
+
+template <class T>
+bool allows_packs(const T* x, std::int64_t block) {
+  return aligned(x) && block % pack_size<T> == 0;
 }
 
 struct Highest {
@@ -205,11 +245,33 @@ void sum(const Access& access, Context& context, const Tensor& x, const Tensor& 
   }
 }
 
+void square_sums_of_all(const Access& access, Context& context,
+                        const std::vector<SquareSumsArgs>& all, std::int64_t block) {
+  if (all.empty()) return;
+  by_dtype(all.front().x.dtype(), [&]<class T>(T*) {
+    PartsLauncher<SquareSums<T>> parts(queue_of(access), square_sums_parts<T>);
+    for (const auto& [x, out] : all) {
+      if (x.dtype() != all.front().x.dtype()) {
+        square_sums(access, context, x, block, out);
+        continue;
+      }
+      const T* const from = data<T>(access, x);
+      parts.add(x.numel(), ceil_div(out.numel(), 32 * square_turns),
+                {.x = from,
+                 .out = data<double>(access, out),
+                 .block = block,
+                 .blocks = out.numel(),
+                 .wide = allows_packs(from, block)});
+    }
+    parts.run();
+  });
+}
+
 void square_sums(const Access& access, Context&, const Tensor& x, std::int64_t block,
                  const Tensor& out) {
   by_dtype(x.dtype(), [&]<class T>(T*) {
     const T* const from = data<T>(access, x);
-    const bool wide = aligned(from) && block % pack_size<T> == 0;
+    const bool wide = allows_packs(from, block);
     start(queue_of(access), blocks_of(ceil_div(out.numel() * 8, 256)), 256,
           wide ? square_sums_kernel<T, true> : square_sums_kernel<T, false>, x.numel(), block,
           out.numel(), from, data<double>(access, out));

@@ -3,6 +3,7 @@
 // kernel. It must not instrument this file itself, whose fibers take turns.
 #include "tests/emulation/grid.h"
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <condition_variable>
 #include <memory>
@@ -97,7 +98,9 @@ struct Warp {
 
 class Engine {
  public:
-  void run(dim3 blocks, dim3 threads, const std::function<void()>& body) {
+  void run(dim3 blocks, dim3 threads, std::size_t shared_bytes, const std::function<void()>& body) {
+    shared_ = std::make_unique_for_overwrite<std::byte[]>(shared_bytes);
+    shared_bytes_ = shared_bytes;
     scheduler_strand_ = Strand();
     body_ = &body;
     count_ = threads.x * threads.y * threads.z;
@@ -139,6 +142,7 @@ class Engine {
     return slots[source];
   }
 
+  void* dynamic_shared() { return shared_.get(); }
   int lane() const { return static_cast<int>(current_->index % warp_size); }
 
  private:
@@ -190,6 +194,7 @@ class Engine {
     }
     for (Warp& warp : warps_) warp.arrived = 0;
     at_barrier_ = 0;
+    std::fill_n(shared_.get(), shared_bytes_, std::byte{0xff});  // NaNs, until the block writes
     before_rendezvous(&begun_);
     unsigned left = count_;
     // Runs the fibers forwards and backwards in turn, so that a missing barrier changes the result.
@@ -223,6 +228,8 @@ class Engine {
   char begun_ = 0, ended_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
+  std::unique_ptr<std::byte[]> shared_;  // aligned to 16 bytes, as operator new does
+  std::size_t shared_bytes_ = 0;
   Fiber* current_ = nullptr;
   context::fcontext_t scheduler_ = nullptr;
   Strand scheduler_strand_;
@@ -262,11 +269,12 @@ thread_local Engine* running = nullptr;
 
 }  // namespace
 
-void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& body) {
+void run_grid(dim3 blocks, dim3 threads, std::size_t shared_bytes,
+              const std::function<void()>& body) {
   auto engine = engines.take();
   running = engine.get();
   try {
-    engine->run(blocks, threads, body);
+    engine->run(blocks, threads, shared_bytes, body);
   } catch (...) {
     engines.give_back(nullptr);
     throw;
@@ -281,6 +289,9 @@ std::uint64_t exchange(unsigned mask, std::uint64_t value, int source) {
 }
 int lane() {
   return running->lane();
+}
+void* dynamic_shared() {
+  return running->dynamic_shared();
 }
 
 }  // namespace emulation

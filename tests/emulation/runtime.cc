@@ -49,6 +49,7 @@ Machine& machine() {
   static Machine it;
   return it;
 }
+constexpr std::size_t shared_bytes_of_block = 40 << 10;
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
@@ -191,6 +192,16 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   current_device = device;
   return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const bool block = attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin;
+  *value = static_cast<int>(block ? shared_bytes_of_block : 3 * shared_bytes_of_block / 2);
+  return cudaSuccess;
+}
+// The attribute belongs to a kernel on a device. Real devices refuse larger values, too.
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+  const bool fits = value >= 0 && static_cast<std::size_t>(value) <= shared_bytes_of_block;
+  return fits ? cudaSuccess : answer(cudaErrorInvalidValue);
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
   *can = 1;
@@ -345,9 +356,11 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
       blocks.y > 65535 || blocks.z == 0 || blocks.z > 65535) {
     return answer(cudaErrorInvalidValue);
   }
-  return enqueue(config.stream, [blocks, threads, thread = std::move(thread)] {
-    run_grid(blocks, threads, thread);
-  });
+  if (config.dynamicSmemBytes > shared_bytes_of_block) return answer(cudaErrorInvalidValue);
+  return enqueue(config.stream,
+                 [blocks, threads, bytes = config.dynamicSmemBytes, thread = std::move(thread)] {
+                   run_grid(blocks, threads, bytes, thread);
+                 });
 }
 
 void set_machine(int devices, std::size_t bytes_each) {

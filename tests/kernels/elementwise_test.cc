@@ -154,6 +154,32 @@ TEST_P(ElementwiseTest, SumsAreInIndexOrderAndSquareSumsByBlock) {
   EXPECT_EQ(get(last)[0], get(out)[7]);
 }
 
+// More tensors than one launch of a GPU takes; some at addresses that allow no wide access.
+TEST_P(ElementwiseTest, SquareSumsOfAllAreThoseOfEach) {
+  constexpr std::int64_t count = 150, block = 64;
+  const std::int64_t most = 41000;
+  const Tensor x = put(random(most + 3 * count, "x"), {most + 3 * count});
+  const std::int64_t blocks_most = (most + block - 1) / block;
+  const auto sums = [&] {
+    return put_as(DType::f64, Values(static_cast<std::size_t>(2 * blocks_most), -1.0),
+                  {2 * blocks_most});
+  };
+  const Tensor each = sums(), together = sums();
+  std::vector<SquareSumsArgs> all;
+  std::int64_t at = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t n = i == 70 ? most : i % 9 == 0 ? 0 : i * 31 % 200;
+    const std::int64_t blocks = (n + block - 1) / block;
+    const Tensor part = x.flat(3 * i, n);
+    square_sums(context, part, block, each.flat(at, blocks));
+    all.push_back({.x = part, .out = together.flat(at, blocks)});
+    at += blocks;
+  }
+  square_sums(context, all, block);
+  EXPECT_GT(get(each)[0], 0);
+  EXPECT_EQ(get(each), get(together));
+}
+
 TEST_P(ElementwiseTest, NormalValuesDependOnTheGlobalIndexAlone) {
   const std::int64_t rows = 7, columns = 10;
   const Tensor whole = empty({rows, columns});

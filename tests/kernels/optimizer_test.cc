@@ -203,6 +203,78 @@ TEST_P(OptimizerTest, SgdFollowsTheReferenceOverSteps) {
   }
 }
 
+// More parameters than one launch of a GPU takes. They are parts of large tensors, some at
+// addresses that allow no wide access, and some have a gradient of another type.
+TEST_P(OptimizerTest, UpdatesOfAllAreThoseOfEach) {
+  constexpr int count = 100;
+  std::vector<std::int64_t> sizes, offsets;
+  std::int64_t n = 0;
+  for (int i = 0; i < count; ++i) {
+    sizes.push_back(i == 50 ? 40001 : i % 7 == 0 ? 0 : i * 37 % 300);
+    offsets.push_back(n);
+    n += i % 3 == 0 ? sizes.back() : (sizes.back() + 15) / 16 * 16;
+  }
+  struct Set {
+    Tensor weight, gradient, wide_gradient, m1, m2, model;
+  };
+  const auto set = [&] {
+    return Set{put_as(DType::f32, random_of(DType::f32, n, "w"), {n}),
+               put(random(n, "g"), {n}),
+               put_as(DType::f32, random(n, "g"), {n}),
+               put_as(DType::f32, random(n, "m"), {n}),
+               put_as(DType::f32, Values(static_cast<std::size_t>(n), 0.5), {n}),
+               dtype == DType::f32 ? Tensor() : put(random(n, "model"), {n})};
+  };
+  const auto part = [&](const Tensor& x, std::size_t i) {
+    return x ? x.flat(offsets[i], sizes[i]) : Tensor();
+  };
+  const auto gradient = [&](const Set& of, std::size_t i) {
+    return part(i % 11 == 5 ? of.wide_gradient : of.gradient, i);
+  };
+  const auto expect_same = [&](const Set& a, const Set& b) {
+    for (const auto& [x, y] :
+         {std::pair(a.weight, b.weight), {a.m1, b.m1}, {a.m2, b.m2}, {a.model, b.model}}) {
+      if (x) EXPECT_EQ(get(x), get(y));
+    }
+  };
+  Set each = set(), together = set();
+  std::vector<AdamArgs> all;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto args = [&](const Set& of) {
+      return AdamArgs{.weight = part(of.weight, i),
+                      .gradient = gradient(of, i),
+                      .moment1 = part(of.m1, i),
+                      .moment2 = part(of.m2, i),
+                      .model_weight = part(of.model, i),
+                      .learning_rate = 0.01 * static_cast<double>(i % 5),
+                      .weight_decay = i % 2 == 0 ? 0.1 : 0.0};
+    };
+    if (sizes[i] > 0) adam(context, args(each));
+    all.push_back(args(together));
+  }
+  adam(context, all);
+  expect_same(each, together);
+
+  each = set();
+  together = set();
+  std::vector<SgdArgs> sgds;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto args = [&](const Set& of) {
+      return SgdArgs{.weight = part(of.weight, i),
+                     .gradient = gradient(of, i),
+                     .momentum_buffer = part(of.m1, i),
+                     .model_weight = part(of.model, i),
+                     .learning_rate = 0.01,
+                     .momentum = 0.9,
+                     .step = 2};
+    };
+    if (sizes[i] > 0) sgd(context, args(each));
+    sgds.push_back(args(together));
+  }
+  sgd(context, sgds);
+  expect_same(each, together);
+}
+
 TEST_P(OptimizerTest, RefusesMomentumWithoutABuffer) {
   const Tensor x = empty_f32({3});
   EXPECT_THROW(sgd(context, {.weight = x, .gradient = x, .momentum = 0.9}), Error);

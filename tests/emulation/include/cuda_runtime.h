@@ -18,6 +18,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 // A block runs on one thread of the host, so its fibers share a thread_local variable.
 #define __shared__ static thread_local
 
@@ -50,6 +51,7 @@ void synchronize_block();
 // Every lane of the mask gives 8 bytes and gets the 8 bytes of lane `source`.
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int source);
 int lane();
+void* dynamic_shared();  // the block's dynamicSmemBytes
 
 template <class T>
 T shuffle(unsigned mask, T value, int source) {
@@ -145,6 +147,14 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount;
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+// The emulated GPU has little shared memory, so that tests reach what is beyond it.
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor
+};
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int device);
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value);
 
 cudaError_t cudaMalloc(void** address, std::size_t bytes);
 cudaError_t cudaFree(void* address);
