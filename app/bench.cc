@@ -104,11 +104,14 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
   MachineRequest request{
       .cores = launch.cores, .iterations = options.iterations, .rounds = options.rounds};
   for (const GridPoint& point :
-       options.grid.empty() ? std::vector<GridPoint>{{}}
-                            : grid_points(parse_grid(grid_text(options.grid), base.config))) {
+       options.grid.empty()
+           ? std::vector<GridPoint>{{}}
+           : grid_points(parse_grid(grid_text(options.grid), base.config.parallel))) {
     try {
       request.configs.push_back(
-          parse_config(base.written, point.set, load_options(base.config, launch)).config);
+          parse_config(base.written, point.set,
+                       load_options(base.config.batch, base.config.runtime, launch))
+              .config);
     } catch (const RequestError& error) {
       if (options.grid.empty()) throw;
       print_error(fmt::format("{}: left out: {}", point.label, error.problems().front()));

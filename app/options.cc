@@ -101,11 +101,12 @@ void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>&
   if (!notes.empty()) document["notes"] = notes;
 }
 
-LoadOptions load_options(const Config& config, const Launch& launch) {
+LoadOptions load_options(const BatchConfig& batch, const RuntimeConfig& runtime,
+                         const Launch& launch) {
   return {.constraints = built_in_constraints(),
           .cores = launch.cores,
-          .micro_batch_size = config.batch.micro_batch_size,
-          .device = config.runtime.device,
+          .micro_batch_size = batch.micro_batch_size,
+          .device = runtime.device,
           .saved_model = saved_model_section,
           .gpus = find_gpus().count};
 }

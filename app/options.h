@@ -30,7 +30,7 @@ LoadedConfig load_reported(const ConfigRequest&, const Launch&,
 // Adds the notes of a loaded config to a document, unless there are none.
 void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>& notes);
 // The options to load variants of `config` in other layouts; they set the values of "auto".
-LoadOptions load_options(const Config&, const Launch&);
+LoadOptions load_options(const BatchConfig&, const RuntimeConfig&, const Launch&);
 // The text of a grid (planner/search/grid.h), or of the JSON file that `grid` names.
 std::string grid_text(const std::string& grid);
 // RequestError, with the option's name, where no file can be written at that path. Commands call it

@@ -84,7 +84,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       if (launch.leads) {
         // These checks find the errors that train would report.
         check_param_groups(config, architecture);
-        const BatchRamp ramp = ramp_of(config);
+        const BatchRamp ramp = ramp_of(config.batch);
         if (ramp.samples > 0) {
           RampLists(config, BatchSizes(config.batch.global_batch_size, ramp, 0, 0));
         }

@@ -75,13 +75,14 @@ void Progress::show(const IterationMetrics& m) {
   if (!keeps && (!live_ || (!first && now - drawn_ < kBetweenDrawings))) return;
   if (keeps) kept_ = now;
   drawn_ = now;
-  if (beside_) return printer_.error(progress_line(config_, m, view));
-  if (!live_) return printer_.out(progress_line(config_, m, view) + "\n");
+  if (beside_) return printer_.error(progress_line(config_.training.train_iters, m, view));
+  if (!live_) return printer_.out(progress_line(config_.training.train_iters, m, view) + "\n");
   const Terminal terminal = terminal_of(STDOUT_FILENO);
   view.columns = terminal.columns - 1;  // some terminals wrap after the last column
   view.colour = terminal.colour;
   view.bar = true;
-  printer_.out("\r\033[K" + progress_line(config_, m, view) + (keeps ? "\n" : ""));
+  printer_.out("\r\033[K" + progress_line(config_.training.train_iters, m, view) +
+               (keeps ? "\n" : ""));
 }
 
 TokenizingLine::~TokenizingLine() {

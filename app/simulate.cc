@@ -156,7 +156,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                            bytes_text(static_cast<double>(files.bytes)), options->out);
       } else if (launch.leads) {
         // Several ranks may share the cores of a CPU; sharing a GPU isn't predicted.
-        const bool shares = !machine.device.gpu && is_crowded(config, machine);
+        const bool shares = !machine.device.gpu && is_crowded(config.world_size(), machine);
         const SimulatedStep step = (shares ? simulate_crowded : simulate_step)(
             config, *architecture_of(config), machine, habits, what_if);
         text = drawn(step, machine, options->format, options->run);

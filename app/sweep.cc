@@ -92,8 +92,8 @@ std::string known_links(const std::string& file, const SweepRequest& request) {
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   SweepRequest request;
   request.base = load(options.config, launch);
-  request.load = load_options(request.base.config, launch);
-  request.grid = parse_grid(grid_text(options.grid), request.base.config);
+  request.load = load_options(request.base.config.batch, request.base.config.runtime, launch);
+  request.grid = parse_grid(grid_text(options.grid), request.base.config.parallel);
   if (options.out.empty()) throw RequestError("--out: needs the path of a folder");
   request.out = std::filesystem::absolute(options.out).lexically_normal().string();
   need_utf8("--out", request.out);

@@ -25,12 +25,12 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
                          config.pipeline.layer_split,
                          placement_[static_cast<std::size_t>(topology.place(Group::pipeline))]);
   const ZeroConfig& zero = config.zero_optimization;
-  buckets_ =
-      std::make_unique<ParameterBuckets>(context, backward_groups(chunks_),
-                                         BucketOptions{.dtype = shape_.dtype,
-                                                       .zero_stage = static_cast<int>(zero.stage),
-                                                       .limits = bucket_limits(config)},
-                                         topology);
+  buckets_ = std::make_unique<ParameterBuckets>(
+      context, backward_groups(chunks_),
+      BucketOptions{.dtype = shape_.dtype,
+                    .zero_stage = static_cast<int>(zero.stage),
+                    .limits = bucket_limits(config.zero_optimization, config.parallel)},
+      topology);
   gathering_ = std::make_unique<WeightGathering>(*buckets_, zero.overlap_comm,
                                                  zero.stage3_prefetch_bucket_size);
 }
@@ -68,10 +68,11 @@ std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
   if (tensor.sequence_parallel) rows /= tensor.size;
   return std::make_unique<ModelStageRunner>(
       context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_,
-      ModelStageRunner::Shape{.rows = rows,
-                              .hidden = shape_.hidden,
-                              .dtype = shape_.dtype,
-                              .recompute_layers = recompute_layers(config_)},
+      ModelStageRunner::Shape{
+          .rows = rows,
+          .hidden = shape_.hidden,
+          .dtype = shape_.dtype,
+          .recompute_layers = recompute_layers(config_.activation_checkpointing)},
       first_channel);
 }
 

@@ -89,7 +89,7 @@ std::vector<std::string> TabledArchitecture::unread_keys(std::string_view text) 
 std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   GgufForm form{.architecture = std::string(tables_.model_type),
                 .sizes = tables_.gguf_sizes(config),
-                .numbers = tables_.gguf_numbers(config)};
+                .numbers = tables_.gguf_numbers(config.model)};
   for (const StoredTensor& tensor : tables_.tensors) {
     form.names.push_back({std::string(tensor.hugging_face), std::string(tensor.gguf),
                           rotary_heads(tensor.rows, config.model)});

@@ -37,7 +37,7 @@ struct FamilyFormatTables {
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
   // GGUF's keys after "MODEL_TYPE.".
   std::vector<std::pair<std::string, std::int64_t>> (*gguf_sizes)(const Config&) = nullptr;
-  std::vector<std::pair<std::string, double>> (*gguf_numbers)(const Config&) = nullptr;
+  std::vector<std::pair<std::string, double>> (*gguf_numbers)(const ModelConfig&) = nullptr;
 };
 
 // An architecture whose file formats are given by tables.

@@ -129,8 +129,8 @@ std::vector<std::pair<std::string, std::int64_t>> gpt2_gguf_sizes(const Config& 
           {"attention.head_count", m.num_attention_heads}};
 }
 
-std::vector<std::pair<std::string, double>> gpt2_gguf_numbers(const Config& config) {
-  return {{"attention.layer_norm_epsilon", config.model.norm_epsilon}};
+std::vector<std::pair<std::string, double>> gpt2_gguf_numbers(const ModelConfig& model) {
+  return {{"attention.layer_norm_epsilon", model.norm_epsilon}};
 }
 
 constexpr FamilyFormatTables gpt2_tables{.model_type = "gpt2",

@@ -129,9 +129,9 @@ std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config&
           {"rope.dimension_count", config.head_dim()}};
 }
 
-std::vector<std::pair<std::string, double>> llama_gguf_numbers(const Config& config) {
-  return {{"attention.layer_norm_rms_epsilon", config.model.norm_epsilon},
-          {"rope.freq_base", config.model.rotary_base}};
+std::vector<std::pair<std::string, double>> llama_gguf_numbers(const ModelConfig& model) {
+  return {{"attention.layer_norm_rms_epsilon", model.norm_epsilon},
+          {"rope.freq_base", model.rotary_base}};
 }
 
 constexpr FamilyFormatTables llama_tables{.model_type = "llama",

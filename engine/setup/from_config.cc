@@ -39,9 +39,8 @@ Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
 
 }  // namespace
 
-std::string schedule_name(const Config& config) {
-  return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
-                                               : config.pipeline.schedule_file;
+std::string schedule_name(const PipelineConfig& pipeline) {
+  return pipeline.schedule_file.empty() ? pipeline.schedule : pipeline.schedule_file;
 }
 
 Schedule schedule_of(const Config& config) {
@@ -77,11 +76,10 @@ std::unique_ptr<UpdateRule> make_update_rule(const Config& config) {
   return decay > 0 ? with_average(std::move(rule), decay) : std::move(rule);
 }
 
-BucketLimits bucket_limits(const Config& config) {
-  const ZeroConfig& zero = config.zero_optimization;
+BucketLimits bucket_limits(const ZeroConfig& zero, const ParallelConfig& parallel) {
   return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
           .persistence_threshold = zero.stage3_param_persistence_threshold,
-          .axes = config.parallel.axes()};
+          .axes = parallel.axes()};
 }
 
 bool reduces_each_micro_batch(const Config& config) {
@@ -90,13 +88,12 @@ bool reduces_each_micro_batch(const Config& config) {
          config.parallel.ranks(Group::loss) > 1 && !schedule_constraints(config).each_microbatch;
 }
 
-std::int64_t recompute_layers(const Config& config) {
-  const ActivationCheckpointingConfig& how = config.activation_checkpointing;
+std::int64_t recompute_layers(const ActivationCheckpointingConfig& how) {
   return how.granularity == "full" ? how.num_layers : 0;
 }
 
-Mesh mesh_of(const Config& config) {
-  return Mesh(config.parallel.axes(), config.parallel.rank_order);
+Mesh mesh_of(const ParallelConfig& parallel) {
+  return Mesh(parallel.axes(), parallel.rank_order);
 }
 
 StageEnds ends_of(const Schedule& schedule) {
@@ -128,18 +125,19 @@ KernelOptions kernel_options(const Config& config) {
 }
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
-  return make_topology(transport.world(), mesh_of(config), transport.nodes(), ends_of(schedule));
+  return make_topology(transport.world(), mesh_of(config.parallel), transport.nodes(),
+                       ends_of(schedule));
 }
 
-BatchRamp ramp_of(const Config& config) {
-  const std::vector<std::int64_t>& ramp = config.batch.rampup_batch_size;
+BatchRamp ramp_of(const BatchConfig& batch) {
+  const std::vector<std::int64_t>& ramp = batch.rampup_batch_size;
   if (ramp.empty()) return {};
   return {.start = ramp.at(0), .increment = ramp.at(1), .samples = ramp.at(2)};
 }
 
-BatchShape batch_shape(const Config& config, const Topology& topology) {
-  return {.global_batch_size = config.batch.global_batch_size,
-          .micro_batch_size = config.batch.micro_batch_size,
+BatchShape batch_shape(const BatchConfig& batch, const Topology& topology) {
+  return {.global_batch_size = batch.global_batch_size,
+          .micro_batch_size = batch.micro_batch_size,
           .place = topology.place(Group::batch),
           .places = topology.size(Group::batch)};
 }

@@ -22,7 +22,7 @@ namespace trident {
 class UpdateRule;
 
 // The schedule's name, or the path of its file; for messages.
-std::string schedule_name(const Config& config);
+std::string schedule_name(const PipelineConfig&);
 // The schedule of `config`. Throws RequestError at /pipeline/schedule if it can't be made. The
 // search of "auto" takes seconds, so make it once for all ranks of a process.
 Schedule schedule_of(const Config& config);
@@ -31,12 +31,12 @@ std::unique_ptr<UpdateRule> make_update_rule(const Config& config);
 // The limits of a bucket: at most reduce_bucket_size elements, and at most allgather_bucket_size,
 // as a bucket's weights are gathered at once. The limits are the same in every ZeRO stage, so that
 // sums by parts are bitwise identical.
-BucketLimits bucket_limits(const Config& config);
+BucketLimits bucket_limits(const ZeroConfig&, const ParallelConfig&);
 // Whether gradients are reduced after each of several micro-batches.
 bool reduces_each_micro_batch(const Config& config);
 // The layers of a recomputed unit; 0: no recomputation.
-std::int64_t recompute_layers(const Config& config);
-Mesh mesh_of(const Config&);
+std::int64_t recompute_layers(const ActivationCheckpointingConfig&);
+Mesh mesh_of(const ParallelConfig&);
 StageEnds ends_of(const Schedule&);
 TransportOptions transport_options(const Config&);
 // The choices of a run's kernels between implementations.
@@ -44,9 +44,9 @@ KernelOptions kernel_options(const Config&);
 // This rank's groups in the mesh of `config`. Collective over the transport's ranks.
 Topology topology_of(const Config&, const Schedule&, Transport&);
 // The batch ramp of batch.rampup_batch_size.
-BatchRamp ramp_of(const Config&);
+BatchRamp ramp_of(const BatchConfig&);
 // The part of a global batch that this rank gets, for the batch size without a ramp.
-BatchShape batch_shape(const Config&, const Topology&);
+BatchShape batch_shape(const BatchConfig&, const Topology&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 
 }  // namespace trident

@@ -102,10 +102,11 @@ std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokeniz
   return id ? std::vector{*id} : std::vector<std::int32_t>{};
 }
 
-TokenizerFiles tokenizer_files(const Config& config) {
+TokenizerFiles tokenizer_files(const TokenizerConfig& tokenizer_config,
+                               std::int64_t max_position_embeddings) {
   TokenizerFiles files;
-  const bool bytes = config.data.tokenizer.type == "byte";
-  const std::string path = bytes ? "" : tokenizer_file(config.data.tokenizer);
+  const bool bytes = tokenizer_config.type == "byte";
+  const std::string path = bytes ? "" : tokenizer_file(tokenizer_config);
   std::string& text = files.texts["tokenizer.json"];
   text = bytes ? byte_tokenizer() : read_file(path, kMaxTokenizerFile);
   for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
@@ -116,8 +117,8 @@ TokenizerFiles tokenizer_files(const Config& config) {
   if (!bytes) {
     try {
       const Tokenizer tokenizer(text, path);
-      files.end_of_text = end_of_text(tokenizer, config.data.tokenizer.eos_token,
-                                      files.texts["tokenizer_config.json"]);
+      files.end_of_text =
+          end_of_text(tokenizer, tokenizer_config.eos_token, files.texts["tokenizer_config.json"]);
       if (files.end_of_text) end = tokenizer.token_of(*files.end_of_text);
     } catch (const RequestError&) {
       return files;
@@ -125,7 +126,7 @@ TokenizerFiles tokenizer_files(const Config& config) {
   }
   if (files.texts["tokenizer_config.json"].empty()) {
     nlohmann::ordered_json made = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                   {"model_max_length", config.model.max_position_embeddings},
+                                   {"model_max_length", max_position_embeddings},
                                    {"clean_up_tokenization_spaces", false}};
     if (end) made["eos_token"] = *end;
     files.texts["tokenizer_config.json"] = json_text(made, 2) + "\n";

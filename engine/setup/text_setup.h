@@ -32,7 +32,7 @@ struct TokenizerFiles {
   std::map<std::string, std::string> texts;
   std::optional<std::int32_t> end_of_text;
 };
-TokenizerFiles tokenizer_files(const Config&);
+TokenizerFiles tokenizer_files(const TokenizerConfig&, std::int64_t max_position_embeddings);
 
 // The tokenizer.json of type "byte": each byte has its number as its id. Tokens that are known to
 // be bytes by it needn't be UTF-8.

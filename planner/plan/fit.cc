@@ -124,7 +124,7 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
     std::int64_t peak = 0;
     for (const PlannedRank& planned : places) peak = std::max(peak, needed(planned.memory));
     if (peak > limit - library) return peak + library;
-    const Mesh mesh = mesh_of(config);
+    const Mesh mesh = mesh_of(config.parallel);
     const auto rule = make_update_rule(config);
     for (int place = 0; place < schedule.stages; ++place) {
       const PlannedRank& planned = places[static_cast<std::size_t>(place)];

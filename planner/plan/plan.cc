@@ -117,7 +117,7 @@ std::vector<PlanRank> ranks_of_stage(const Config& config, const Schedule& sched
 
 Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
                 Entries entries) {
-  const Mesh mesh = mesh_of(config);
+  const Mesh mesh = mesh_of(config.parallel);
   const auto rule = make_update_rule(config);
   const ModelCosts costs = model_costs(config, architecture);
   Plan plan{.world_size = config.world_size(),

@@ -95,7 +95,7 @@ bool ends_late(const Stepper& stepper) {
 Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule& schedule,
                  int rank, Context& context) {
   if (microbatches == 0) return {};
-  const Mesh mesh = mesh_of(config);
+  const Mesh mesh = mesh_of(config.parallel);
   for (int place = 0; place < schedule.stages; ++place) {
     const auto& held = schedule.placement[static_cast<std::size_t>(place)];
     if (std::ranges::find(held, schedule.total_stages() - 1) == held.end()) continue;
@@ -188,7 +188,7 @@ PlannedRank RankPlanner::plan_memory(int pipeline) const {
 
 template <class Visit>
 void RankPlanner::with_stepper(const Run& run, int pipeline, Visit visit) const {
-  const Mesh mesh = mesh_of(run.config);
+  const Mesh mesh = mesh_of(run.config.parallel);
   with_stepper(run, mesh.pipeline(0)[static_cast<std::size_t>(pipeline)], *device_, visit);
 }
 
@@ -300,7 +300,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   // The losses of the micro-batches that don't run.
   const Tensor losses =
       losses_of(microbatches - config.num_microbatches(), config, run.schedule,
-                mesh_of(config).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
+                mesh_of(config.parallel).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
   const int iterations = iterations_of(stepper);
   for (int i = 0; i < iterations; ++i) {
     if (i + 1 == iterations) context.set_trace(&trace);

@@ -41,7 +41,7 @@ std::map<std::string, std::string> short_names(const ParallelConfig& parallel) {
 
 class GridReader {
  public:
-  explicit GridReader(const Config& base) : names_(short_names(base.parallel)) {}
+  explicit GridReader(const ParallelConfig& parallel) : names_(short_names(parallel)) {}
 
   void add(const std::string& name, std::vector<std::string> values) {
     if (!given_.insert(name).second) refuse_grid(name, "is given twice");
@@ -124,8 +124,9 @@ void read_words(std::string_view text, GridReader& reader) {
 
 }  // namespace
 
-std::vector<GridKey> parse_grid(std::string_view text, const Config& base, std::int64_t most) {
-  GridReader reader(base);
+std::vector<GridKey> parse_grid(std::string_view text, const ParallelConfig& parallel,
+                                std::int64_t most) {
+  GridReader reader(parallel);
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && text[first] == '{') {
     read_json(text, reader);

@@ -26,7 +26,7 @@ struct GridPoint {
 
 // Throws RequestError, "--grid: KEY: problem", for an empty grid, an unknown or repeated key, a key
 // without values, a repeated value, and for more than `most` points.
-std::vector<GridKey> parse_grid(std::string_view text, const Config& base,
+std::vector<GridKey> parse_grid(std::string_view text, const ParallelConfig&,
                                 std::int64_t most = 100'000);
 // Returns all combinations. The last key varies fastest.
 std::vector<GridPoint> grid_points(const std::vector<GridKey>&);

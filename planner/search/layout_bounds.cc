@@ -95,7 +95,7 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   const auto architecture = architecture_of(config);
   const Schedule schedule = schedule_of(config);
   const RankPlanner planner(config, *architecture, schedule);
-  const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+  const std::vector<int> pipeline = mesh_of(config.parallel).pipeline(0);
   Machine machine = machine_;
   machine.devices_per_node =
       whole_groups(machine_.devices_per_node, l.tp, pipeline[1] - pipeline[0] == 1 ? 2 : 1);
@@ -103,8 +103,8 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   std::array<Measured, 2> places;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const TracedStep step = planner.trace(static_cast<int>(place));
-    const RankCosts costs(config, machine, mesh_of(config), ends_of(schedule), habits_, step,
-                          schedule.placement[place], pipeline[place]);
+    const RankCosts costs(config, machine, mesh_of(config.parallel), ends_of(schedule), habits_,
+                          step, schedule.placement[place], pipeline[place]);
     const auto of = costs.of(schedule.ranks[place], schedule.placement[place]);
     Measured& measured = places[place];
     measured.forward = least_of(of, schedule.ranks[place], Kind::forward);
@@ -133,8 +133,8 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   one.dp = one.pp = one.chunks = 1;
   one.schedule = "1f1b";
   one.zero = 0;
-  layer.unit =
-      std::max<std::int64_t>(1, recompute_layers(choices_.parse(choices_.set_of_all(one))));
+  layer.unit = std::max<std::int64_t>(
+      1, recompute_layers(choices_.parse(choices_.set_of_all(one)).activation_checkpointing));
   const std::int64_t u = layer.unit;
   const auto [first_one, last_two] = measure(l, u, 2 * u);
   const auto [first_two, last_one] = measure(l, 2 * u, u);
@@ -298,7 +298,8 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
   set.emplace_back("batch.rampup_batch_size=null");
   try {
     const Config config = choices_.parse(set);
-    at->second.sharers = group_shape(mesh_of(config), {}, "data", 0, machine_.devices_per_node);
+    at->second.sharers =
+        group_shape(mesh_of(config.parallel), {}, "data", 0, machine_.devices_per_node);
     at->second.library = static_cast<double>(library_bytes(config));
   } catch (const RequestError&) {
     return at->second;  // simulating a layout of this kind reports the error

@@ -100,7 +100,7 @@ class ChakraExport {
                const std::string& prefix)
       : prefix_(prefix),
         machine_(machine),
-        mesh_(mesh_of(config)),
+        mesh_(mesh_of(config.parallel)),
         schedule_(schedule_of(config)),
         planner_(config, architecture, schedule_) {}
 

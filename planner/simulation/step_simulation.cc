@@ -31,7 +31,7 @@ class StepSimulator {
         machine_(machine),
         habits_(habits),
         what_if_(what_if),
-        mesh_(mesh_of(config)),
+        mesh_(mesh_of(config.parallel)),
         schedule_(schedule_of(config)),
         planner_(config, architecture, schedule_),
         rank_of_(static_cast<std::size_t>(schedule_.total_stages())) {
@@ -371,8 +371,8 @@ SimulatedStep simulate_step(const Config& config, const Architecture& architectu
   return step;
 }
 
-bool is_crowded(const Config& config, const Machine& machine) {
-  return machine.nodes > 0 && config.world_size() > machine.nodes * machine.devices_per_node;
+bool is_crowded(int ranks, const Machine& machine) {
+  return machine.nodes > 0 && ranks > machine.nodes * machine.devices_per_node;
 }
 
 SimulatedStep simulate_crowded(const Config& config, const Architecture& architecture,

@@ -73,7 +73,7 @@ SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, 
 SimulatedStep simulate_time(const Config&, const Architecture&, const Machine&, const Habits&,
                             const WhatIf& = {});
 // Whether the config has more ranks than the machine has devices.
-bool is_crowded(const Config&, const Machine&);
+bool is_crowded(int ranks, const Machine&);
 // For a crowded machine: simulates a step with a device for every rank and messages that arrive at
 // once. A run that shares its processors reports this time as StepFigures::replayed_ms.
 SimulatedStep simulate_crowded(const Config&, const Architecture&, const Machine&, const Habits&,

@@ -73,7 +73,7 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
             {"ranks", c.world_size()},
             {"processors", point.processors}};
   for (const MeshAxis& axis : c.parallel.axes()) json["axes"][axis.name] = axis.size;
-  json["schedule"] = schedule_name(c);
+  json["schedule"] = schedule_name(c.pipeline);
   json["chunks"] = c.parallel.virtual_pipeline_model_parallel_size;
   json["zero"] = c.zero_optimization.stage;
   json["micro_batch_size"] = c.batch.micro_batch_size;

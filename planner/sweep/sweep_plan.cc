@@ -216,7 +216,7 @@ class SweepPlanner {
     }
     if (request_.machine) {
       try {
-        point.replayed = is_crowded(c, *request_.machine);
+        point.replayed = is_crowded(c.world_size(), *request_.machine);
         point.simulated_seconds = predicted_seconds(c, *request_.machine, point.replayed);
       } catch (const RequestError& error) {  // that machine can't run it; this one may
         plan_.not_predicted.emplace_back(label, error.problems().front());

@@ -33,8 +33,8 @@ struct Part {
   std::shared_ptr<const TokenSource> source;
   std::int64_t begin = 0, end = 0;
 
-  EvaluationWindows windows(const Config& config, std::int64_t stride) const {
-    return {end - begin, config.data.sequence_length, stride};
+  EvaluationWindows windows(std::int64_t sequence_length, std::int64_t stride) const {
+    return {end - begin, sequence_length, stride};
   }
 };
 
@@ -134,7 +134,7 @@ class WindowList {
  public:
   WindowList(const std::vector<Part>& parts, const Config& config, std::int64_t stride) {
     for (const Part& part : parts) {
-      windows_.push_back(part.windows(config, stride));
+      windows_.push_back(part.windows(config.data.sequence_length, stride));
       ends_.push_back(count() + windows_.back().count());
     }
   }
@@ -183,7 +183,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   const WindowList windows(parts, config, stride);
   std::int64_t total = 0, done = 0;
   for (const Part& part : parts) total += part.row.tokens;
-  const std::int64_t own = batch_shape(config, topology).place * m * b;
+  const std::int64_t own = batch_shape(config.batch, topology).place * m * b;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(s) + 1);
   const auto tell = [&] {
     if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);

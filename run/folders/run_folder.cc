@@ -44,10 +44,10 @@ std::string new_id() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-std::vector<LockedFolder> folders_of(const Config& config) {
-  std::vector<LockedFolder> folders(config.checkpoint.save.empty() ? 1 : 2);
-  folders[0] = {.key = kLogs, .path = config.logging.dir};
-  if (folders.size() == 2) folders[1] = {.key = kWeights, .path = config.checkpoint.save};
+std::vector<LockedFolder> folders_of(const std::string& save, const std::string& log_dir) {
+  std::vector<LockedFolder> folders(save.empty() ? 1 : 2);
+  folders[0] = {.key = kLogs, .path = log_dir};
+  if (folders.size() == 2) folders[1] = {.key = kWeights, .path = save};
   return folders;
 }
 
@@ -66,7 +66,7 @@ bool is_among(const std::vector<std::string>& runs, const std::string& run) {
 
 void check_logs(const Config& config, const LockedFolder& logs, const std::string& resumed) {
   at(logs, check_no_save_folder);
-  if (resumed.empty() && died_before_saving(config)) return;
+  if (resumed.empty() && died_before_saving(config.checkpoint, config.logging.dir)) return;
   if (!resumed.empty() && logs.exists(MetricsFile::kName)) {
     if (is_among(logs.runs(), resumed)) return;
     throw RequestError(fmt::format(
@@ -216,7 +216,7 @@ void check_room(const LockedFolder& weights, std::int64_t bytes) {
 // Checks the folders of a run, and locks the existing ones and their files.
 std::vector<LockedFolder> checked_folders(const Config& config, std::int64_t weight_bytes,
                                           const std::string& resumed) {
-  std::vector<LockedFolder> folders = folders_of(config);
+  std::vector<LockedFolder> folders = folders_of(config.checkpoint.save, config.logging.dir);
   std::vector<std::string> problems;
   const auto attempt = [&](const auto& check) {
     try {
@@ -251,12 +251,10 @@ std::int64_t saved_bytes(const PrecisionConfig& precision, std::int64_t paramete
   return parameters * static_cast<std::int64_t>(size_of(dtype_of(precision.dtype)));
 }
 
-bool died_before_saving(const Config& config) {
-  const CheckpointConfig& asked = config.checkpoint;
+bool died_before_saving(const CheckpointConfig& asked, const std::string& log_dir) {
   const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
   if (asked.save.empty() || !saves || asked.resume == "never") return false;
-  const LockedFolder logs = read_without_lock(config.logging.dir),
-                     weights = read_without_lock(asked.save);
+  const LockedFolder logs = read_without_lock(log_dir), weights = read_without_lock(asked.save);
   if (logs.run().empty() || logs.run() != weights.run() || !logs.exists(MetricsFile::kName)) {
     return false;
   }

@@ -33,7 +33,7 @@ void check_output(const Config&, std::int64_t weight_bytes, const std::string& r
 
 // Whether a run that saves checkpoints, and may resume from them, died in these folders before its
 // first checkpoint. Its next start begins from the first iteration, with new log files.
-bool died_before_saving(const Config&);
+bool died_before_saving(const CheckpointConfig&, const std::string& log_dir);
 
 // Holds the locks of a run's folders while it lives.
 class RunFolders {

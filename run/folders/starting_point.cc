@@ -352,7 +352,7 @@ StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
   start.listing_on_node = on_nodes.listing;
   start.hold = on_nodes.hold;
   look(config, on_nodes, start);
-  start.again = !start.own && died_before_saving(config);
+  start.again = !start.own && died_before_saving(config.checkpoint, config.logging.dir);
   if (start.again) {
     start.messages.push_back(
         "an earlier start has ended before its first checkpoint: beginning again");

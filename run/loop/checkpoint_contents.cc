@@ -25,7 +25,7 @@ void CheckpointContents::take_made_by(const ReportFacts& facts) {
   const Config& config = inputs_.config;
   made_by_ = facts.made_by;
   made_by_["layout"] = text_of(config.parallel.axes());
-  made_by_["schedule"] = schedule_name(config);
+  made_by_["schedule"] = schedule_name(config.pipeline);
   made_by_["threads_per_rank"] = std::to_string(config.runtime.threads_per_rank);
   made_by_[training_data_name] = training_data_hash(config, *inputs_.datasets.train);
 }

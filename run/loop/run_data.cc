@@ -8,7 +8,7 @@ namespace {
 
 BatchShape shape_for(const TrainingInputs& inputs, const Topology& topology,
                      const RankModel& model) {
-  BatchShape shape = batch_shape(inputs.config, topology);
+  BatchShape shape = batch_shape(inputs.config.batch, topology);
   shape.tokens = model.reads_tokens();
   return shape;
 }

@@ -145,7 +145,8 @@ void RunReporter::iteration(const CompletedIteration& iteration, const StepResul
 }
 
 void RunReporter::draw(std::int64_t k, const StepFigures& figures) {
-  const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
+  const std::string what =
+      fmt::format("{}, iteration {}: ", schedule_name(config_.pipeline), k + 1);
   summary_.predicted = figures.predicted;
   summary_.predicted.title =
       fmt::format("{}predicted bubble {}, by the schedule and the mean times of F, B and W", what,

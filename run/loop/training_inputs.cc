@@ -98,7 +98,7 @@ void derive_iterations(TrainingInputs& inputs) {
   }
   config.scheduler = inputs.epochs.scheduler;  // undoes the values for another checkpoint
   const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
-  const BatchSizes batches(config.batch.global_batch_size, ramp_of(config), done, consumed);
+  const BatchSizes batches(config.batch.global_batch_size, ramp_of(config.batch), done, consumed);
   set_train_iters(config, std::max<std::int64_t>(1, done + batches.iterations(left)));
 }
 
@@ -178,7 +178,8 @@ void take_tokenizer(TrainingInputs& inputs) {
     return keep_tokenizer(inputs);
   }
   try {
-    TokenizerFiles files = tokenizer_files(inputs.config);
+    TokenizerFiles files =
+        tokenizer_files(inputs.config.data.tokenizer, inputs.config.model.max_position_embeddings);
     auto& texts = inputs.extras.files;
     // A generation_config.json without an end would hide the end in the weights' config.json.
     const auto config = json_or_null(inputs.extras.config);
@@ -196,7 +197,7 @@ void take_tokenizer(TrainingInputs& inputs) {
 
 // Derives the batch sizes from the samples consumed, not from earlier batch sizes.
 RunBegin with_batches(RunBegin begin, const Config& config) {
-  const BatchRamp ramp = ramp_of(config);
+  const BatchRamp ramp = ramp_of(config.batch);
   begin.batches = BatchSizes(config.batch.global_batch_size, ramp, begin.iteration, begin.samples);
   begin.ramp_lists =
       ramp.samples > 0 ? std::make_shared<RampLists>(config, begin.batches) : nullptr;
@@ -232,14 +233,13 @@ RunBegin begin_of(const Config& config, const Schedule& schedule, const Starting
 
 }  // namespace
 
-FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
+FoundOnNodes find_on_nodes(const CheckpointConfig& checkpoint, int rank, const AskProcesses& ask) {
   std::shared_ptr<StartLock> hold;  // held by process 0
   FoundOnNodes found = find_on_nodes(
-      config.checkpoint.local.dir, config.checkpoint.save, rank,
+      checkpoint.local.dir, checkpoint.save, rank,
       [&] {
-        if (looks_on_nodes(config.checkpoint))
-          hold = std::make_shared<StartLock>(config.checkpoint.save);
-        return starts_on_nodes(config.checkpoint);
+        if (looks_on_nodes(checkpoint)) hold = std::make_shared<StartLock>(checkpoint.save);
+        return starts_on_nodes(checkpoint);
       },
       ask);
   found.hold = std::move(hold);
@@ -250,7 +250,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   const auto alone = [](const std::string& own, const auto& answer) { return answer({own}); };
   TextAccess texts;
   texts.writes = true;
-  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone), texts);
+  return prepare_training(loaded, find_on_nodes(loaded.config.checkpoint, 0, alone), texts);
 }
 
 TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& on_nodes,
@@ -323,7 +323,8 @@ TrainingInputs resumed_from(TrainingInputs inputs, std::int64_t k,
   }
   inputs.start = {};
   RunBegin begin{.iteration = k};
-  begin.samples = BatchSizes(config.batch.global_batch_size, ramp_of(config), 0, 0).first_sample(k);
+  begin.samples =
+      BatchSizes(config.batch.global_batch_size, ramp_of(config.batch), 0, 0).first_sample(k);
   begin.tokens = begin.samples * config.data.sequence_length;
   begin.restore = std::move(restore);
   begin.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);

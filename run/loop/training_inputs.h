@@ -76,7 +76,7 @@ TrainingInputs prepare_training(const Config&);
 
 // Finds the checkpoints that the nodes have kept of the run in checkpoint.save. `rank` is this
 // process's. Collective over the job's processes.
-FoundOnNodes find_on_nodes(const Config&, int rank, const AskProcesses& ask);
+FoundOnNodes find_on_nodes(const CheckpointConfig&, int rank, const AskProcesses& ask);
 
 // Returns the inputs of a run that begins at the next checkpoint, after the first of
 // start.checkpoints has turned out to be damaged (`why`). Throws RequestError if there is no other

@@ -90,7 +90,7 @@ class MachineBench {
     for (const Config& config : request_.configs) {
       try {
         const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
-        const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+        const std::vector<int> pipeline = mesh_of(config.parallel).pipeline(0);
         for (std::size_t place = 0; place < pipeline.size(); ++place) {
           const TracedStep step = planner.trace(static_cast<int>(place));
           if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place]});

@@ -74,7 +74,7 @@ Json pretend_rank(const Config& config, int rank, int iterations, Machine* machi
   const Architecture& architecture = *architecture_of(config);
   const RankPlanner planner(config, architecture, schedule_of(config));
   const Devices devices(config);
-  const std::vector<int> pipeline = mesh_of(config).pipeline(rank);
+  const std::vector<int> pipeline = mesh_of(config.parallel).pipeline(rank);
   const auto place =
       static_cast<int>(std::find(pipeline.begin(), pipeline.end(), rank) - pipeline.begin());
   if (machine != nullptr && machine->device.gpu == devices.gpu().empty()) {

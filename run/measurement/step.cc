@@ -124,7 +124,7 @@ void StepBench::train(Transport& transport, int iterations) {
     model.initialise();
     Monitor monitor(stepper, topology.world.duplicate("monitor"));
     const auto batches = synthetic_batches(
-        config_, static_cast<std::uint64_t>(batch_shape(config_, topology).place));
+        config_, static_cast<std::uint64_t>(batch_shape(config_.batch, topology).place));
     std::optional<Context> all_threads;
     if (topology.world.rank() == 0) {
       const std::int64_t threads = config_.world_size() * config_.runtime.threads_per_rank;

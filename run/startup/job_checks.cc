@@ -40,7 +40,7 @@ bool may_resume(const CheckpointConfig& checkpoint) {
 // Reading all files may take long: 1 TiB at most, at 100 MiB/s.
 FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
   constexpr std::chrono::seconds kLonger(10'000);
-  return find_on_nodes(config, launch.rank, [&](const auto& own, const auto& answer) {
+  return find_on_nodes(config.checkpoint, launch.rank, [&](const auto& own, const auto& answer) {
     return launch.start->exchange(own, answer, kLonger);
   });
 }

@@ -59,7 +59,7 @@ RunSpeed speed_of(const TrainingSummary& summary) {
 
 }  // namespace
 
-std::string progress_line(const Config& config, const IterationMetrics& m,
+std::string progress_line(std::int64_t train_iters, const IterationMetrics& m,
                           const ProgressView& view) {
   struct Part {
     std::string text;
@@ -71,8 +71,8 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
     const int wide = columns > 0 ? columns : columns_of(text);
     parts.push_back({std::move(text), rank, wide});
   };
-  if (view.bar) add(5, bar_of(config.training.train_iters, m, view.colour), 18);
-  add(0, fmt::format("{}/{}", m.iteration, config.training.train_iters));
+  if (view.bar) add(5, bar_of(train_iters, m, view.colour), 18);
+  add(0, fmt::format("{}/{}", m.iteration, train_iters));
   add(0, fmt::format("loss {:.4f}", m.loss));
   for (const auto& [name, loss] : m.validation_loss) {
     add(1, fmt::format("validation{} {:.4f}", name.empty() ? "" : " " + name, loss));
@@ -158,7 +158,7 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   if (speed.mfu > 0) text += fmt::format("; MFU {} {}", percent_text(speed.mfu), shared.rate);
   text += fmt::format("\nbubble  {} measured by CPU time, {} by the clock, {} predicted ({})\n",
                       percent_text(speed.bubble_ratio), percent_text(speed.bubble_ratio_wall),
-                      percent_text(speed.bubble_predicted), schedule_name(config));
+                      percent_text(speed.bubble_predicted), schedule_name(config.pipeline));
   if (!summary.rate.busy.empty()) text += "        " + summary.rate.busy + "\n";
   if (!shared.ranks.empty()) text += "        " + shared.ranks + "\n";
   const auto predicted = largest_rank(plan);
@@ -190,7 +190,7 @@ nlohmann::ordered_json closing_json(const Config& config, const Plan& plan,
   }
   result["stopped"] = summary.stopped;
   result["ranks"] = config.world_size();
-  result["schedule"] = schedule_name(config);
+  result["schedule"] = schedule_name(config.pipeline);
   if (history.empty()) return result;
   const IterationMetrics& last = history.back();
   Json validation = Json::object();

@@ -21,7 +21,7 @@ struct ProgressView {
 
 // One line: bar, iteration, loss, validation losses, tokens/s, step time, time left, learning rate,
 // gradient norm, clock. Leaves out the less important parts where the columns don't suffice.
-std::string progress_line(const Config&, const IterationMetrics&, const ProgressView&);
+std::string progress_line(std::int64_t train_iters, const IterationMetrics&, const ProgressView&);
 
 // A plot of the loss over the iterations, in `rows` lines of at most `columns` characters.
 std::string loss_curve(const std::vector<IterationMetrics>&, int columns = 80, int rows = 12);

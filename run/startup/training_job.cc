@@ -191,7 +191,7 @@ std::string opening_text(const TrainingJob& job) {
       "{}: {} ({}), {}, transport {}, {} a rank\n"
       "device: {}{}\n",
       config.model.architecture, counted(config.world_size(), "rank"),
-      titles_of(config.parallel.axes()), schedule_name(config), config.runtime.transport,
+      titles_of(config.parallel.axes()), schedule_name(config.pipeline), config.runtime.transport,
       counted(config.runtime.threads_per_rank, "thread"), job.devices.text(),
       job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }

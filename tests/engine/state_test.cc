@@ -144,7 +144,7 @@ TEST(State, HasEachElementOnceInEveryLayout) {
 // Trains `steps` iterations as the trainer does.
 void train_steps(Stepper& stepper, const TrainingInputs& inputs, std::int64_t steps) {
   const Config& config = stepper.model().config();
-  BatchSampler sampler(inputs.datasets.train, batch_shape(config, stepper.topology()));
+  BatchSampler sampler(inputs.datasets.train, batch_shape(config.batch, stepper.topology()));
   for (std::int64_t k = 0; k < steps; ++k) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(sampler.micro_batches(k)));
     for (std::size_t i = 0; i < batches.size(); ++i) {

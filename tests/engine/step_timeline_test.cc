@@ -33,7 +33,7 @@ TEST_P(DrawnIteration, ShowsEveryByteThatItsGroupsSent) {
                               "logging.trace=true", "runtime.threads_per_rank=1"} +
                         GetParam().overrides);
   const TrainingSummary summary = train(config);
-  const Mesh mesh = mesh_of(config);
+  const Mesh mesh = mesh_of(config.parallel);
   std::map<std::string, std::int64_t> drawn;
   std::map<EventCategory, int> count;
   for (const TimelineEvent& event : summary.timeline.events) {

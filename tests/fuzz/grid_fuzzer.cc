@@ -10,7 +10,7 @@ namespace trident::fuzzing {
 void fuzz_grid(std::string_view input) {
   const Config base;
   std::vector<GridKey> keys;
-  if (!accepted([&] { keys = parse_grid(input, base, 1000); })) return;
+  if (!accepted([&] { keys = parse_grid(input, base.parallel, 1000); })) return;
   std::size_t combinations = 1;
   for (const GridKey& key : keys) combinations *= key.values.size();
   const std::vector<GridPoint> points = grid_points(keys);

@@ -39,7 +39,7 @@ TEST_P(MeasuredRankTest, DoesWhatIsPlanned) {
   const Config config = seeded_config(c.model, dir.path(), c.overrides + overrides_of(c.layout));
   const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
   const Devices devices(config);
-  const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+  const std::vector<int> pipeline = mesh_of(config.parallel).pipeline(0);
   for (std::size_t place = 0; place < pipeline.size(); ++place) {
     SCOPED_TRACE("place " + std::to_string(place));
     const MeasuredRank measured = planner.measure(pipeline[place], devices.of(0), 2);

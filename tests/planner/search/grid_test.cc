@@ -17,7 +17,7 @@ const Config& base() {
 }
 
 TEST(Grid, CombinesEachValueWithEach) {
-  const auto keys = parse_grid("tp=1,2  pp=1,2,4\n model.num_layers=8", base());
+  const auto keys = parse_grid("tp=1,2  pp=1,2,4\n model.num_layers=8", base().parallel);
   ASSERT_EQ(keys.size(), 3U);
   EXPECT_EQ(keys[0].path, "parallel.tensor_model_parallel_size");
   EXPECT_EQ(keys[2].path, "model.num_layers");
@@ -31,9 +31,9 @@ TEST(Grid, CombinesEachValueWithEach) {
 }
 
 TEST(Grid, IsTheSameAsJson) {
-  const auto words = grid_points(parse_grid("sp=true,false tp=1,2 schedule=1f1b", base()));
+  const auto words = grid_points(parse_grid("sp=true,false tp=1,2 schedule=1f1b", base().parallel));
   const auto json = grid_points(
-      parse_grid(R"({"schedule": ["1f1b"], "sp": [true, false], "tp": [1, 2]})", base()));
+      parse_grid(R"({"schedule": ["1f1b"], "sp": [true, false], "tp": [1, 2]})", base().parallel));
   ASSERT_EQ(words.size(), json.size());
   for (std::size_t i = 0; i < words.size(); ++i) {
     EXPECT_THAT(json[i].set, ::testing::UnorderedElementsAreArray(words[i].set));
@@ -43,7 +43,7 @@ TEST(Grid, IsTheSameAsJson) {
 TEST(Grid, MistakesAreNamedWithTheirPlace) {
   const auto problem = [](const std::string& text) {
     try {
-      parse_grid(text, base(), 1000);
+      parse_grid(text, base().parallel, 1000);
     } catch (const RequestError& error) {
       return std::string(error.what());
     }

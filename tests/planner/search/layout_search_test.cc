@@ -51,7 +51,7 @@ TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
                                  "schedule=1f1b,zb_h1,interleaved_1f1b,zbv micro_batch_size=2,4"
                                : "tp=1,2,4 pp=1,2,4 dp=1,2,4,8 chunks=1,2 zero=1 sp=true "
                                  "schedule=1f1b,zb_h1,zbv micro_batch_size=2,4";
-  for (const GridPoint& point : grid_points(parse_grid(grid, base))) {
+  for (const GridPoint& point : grid_points(parse_grid(grid, base.parallel))) {
     try {
       const Config config = parse_config(kModel, point.set, asked.load).config;
       if (config.world_size() != 8) continue;

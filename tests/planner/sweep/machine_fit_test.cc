@@ -141,7 +141,7 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
   machine.nodes = 1;
   machine.devices_per_node = 2;
   const Config config = config_of({8, 1024, 16, 2, 4, 1, 8, 16, 1});
-  EXPECT_TRUE(is_crowded(config, machine));
+  EXPECT_TRUE(is_crowded(config.world_size(), machine));
   EXPECT_THROW(predicted_seconds(config, machine, false), RequestError);
   const double replayed = predicted_seconds(config, machine, true);
   const SimulatedStep shared =
@@ -152,7 +152,7 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
   EXPECT_GT(shared.shared_seconds, 2 * shared.seconds);
   EXPECT_LE(shared.shared_seconds, 4 * shared.seconds);
   machine.devices_per_node = 8;
-  EXPECT_FALSE(is_crowded(config, machine));
+  EXPECT_FALSE(is_crowded(config.world_size(), machine));
   EXPECT_LT(replayed, predicted_seconds(config, machine, false));
   machine.inside = {1e18, 1e-12};
   EXPECT_GT(replayed, predicted_seconds(config, machine, false));
