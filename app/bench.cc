@@ -122,7 +122,7 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
     request.known = parse_machine(read_file(options.out), options.out);
   }
   if (options.format == "text") {
-    request.tell = [](const std::string& line) {
+    request.report = [](const std::string& line) {
       fmt::print("{}", line);
       std::fflush(stdout);
     };

@@ -28,7 +28,7 @@ struct ConvertOptions {
 };
 
 // Reports the written path and the notes about it.
-void tell_written(const ConvertOptions& options, const std::vector<std::string>& notes) {
+void report_written(const ConvertOptions& options, const std::vector<std::string>& notes) {
   for (const std::string& note : notes) print_error(note);
   if (options.format == "json") {
     fmt::print("{}\n", json_text(nlohmann::ordered_json{{"wrote", options.to}, {"notes", notes}}));
@@ -43,7 +43,7 @@ int to_gguf_file(const ConvertOptions& options, const std::string& from) {
   for (std::string& note : notes) {
     note = fmt::format("{}: {}", printable(options.to, 200), printable(note, 400));
   }
-  tell_written(options, notes);
+  report_written(options, notes);
   return 0;
 }
 
@@ -68,7 +68,7 @@ CLI::App* add(CLI::App& app, Action& action, const char* name, const char* about
       }
       const std::string note =
           convert_weights(built_in_architectures(), from, options->to, options->overwrite);
-      tell_written(*options, note.empty() ? std::vector<std::string>{} : std::vector{note});
+      report_written(*options, note.empty() ? std::vector<std::string>{} : std::vector{note});
       return 0;
     };
   });

@@ -138,7 +138,7 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   if (request.score) return score_requests(request, launch);
   Printer printer;
   const bool live = terminal_of(STDERR_FILENO).live && !launch.mpi;
-  EvaluationHooks hooks{.tell = [&](const std::string& line) { printer.error(line); }};
+  EvaluationHooks hooks{.report = [&](const std::string& line) { printer.error(line); }};
   Evaluation result;
   {
     TokenizingLine tokenizing(printer, live);

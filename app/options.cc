@@ -42,22 +42,24 @@ std::string rates_file(const Launch& launch) {
 }
 
 void choose_layouts_here(ConfigRequest& request, const Launch& launch) {
-  const auto tell = [](const std::string& line) {
+  const auto report = [](const std::string& line) {
     print_error(line.ends_with('\n') ? line.substr(0, line.size() - 1) : line);
   };
   // mpirun and srun may bind this process to some of the machine's processors; only these count.
-  const auto measure = [tell, folder = launch.cache_folder](const std::vector<Config>& models,
-                                                            std::int64_t cores) {
+  const auto measure = [report, folder = launch.cache_folder](const std::vector<Config>& models,
+                                                              std::int64_t cores) {
     return kept_machine(
         {.configs = models,
          .cores = static_cast<int>(std::min<std::int64_t>(cores, find_processors().own)),
          .iterations = 2,
          .seconds = MeasureBudget{}.seconds,
-         .tell = tell},
+         .report = report},
         folder);
   };
-  request.layouts = {
-      .measure = measure, .folder = machines_folder(), .tell = tell, .progress = search_progress()};
+  request.layouts = {.measure = measure,
+                     .folder = machines_folder(),
+                     .report = report,
+                     .progress = search_progress()};
 }
 
 void plan_for(const Machine& machine, ConfigRequest& request) {

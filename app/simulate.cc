@@ -122,8 +122,8 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
           load_reported(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
-      Habits habits = Habits::of(config);
-      if (!options->assume.empty()) habits.assume(options->assume);
+      Assumptions assumptions = Assumptions::of(config);
+      if (!options->assume.empty()) assumptions.assume(options->assume);
       if (options->run.mtbf_hours > 0 && !(options->run.checkpoint_seconds > 0)) {
         throw RequestError("--mtbf-hours: needs --checkpoint-seconds, what a save costs");
       }
@@ -158,7 +158,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
         // Several ranks may share the cores of a CPU; sharing a GPU isn't predicted.
         const bool shares = !machine.device.gpu && is_crowded(config.world_size(), machine);
         const SimulatedStep step = (shares ? simulate_crowded : simulate_step)(
-            config, *architecture_of(config), machine, habits, what_if);
+            config, *architecture_of(config), machine, assumptions, what_if);
         text = drawn(step, machine, options->format, options->run);
       }
       launch.start->agree({});

@@ -32,7 +32,8 @@ sigset_t stopping() {
 
 }  // namespace
 
-StopSignals::StopSignals(std::function<void(const char*, bool)> told) : told_(std::move(told)) {
+StopSignals::StopSignals(std::function<void(const char*, bool)> on_signal)
+    : on_signal_(std::move(on_signal)) {
   try {
     listen();
   } catch (const std::system_error&) {
@@ -69,7 +70,7 @@ void StopSignals::take() {
     if (!stop_.exchange(true)) {
       first = now;
       const bool begun = begun_;
-      if (told_) told_(name_of(taken), begun);
+      if (on_signal_) on_signal_(name_of(taken), begun);
       if (!begun) _exit(130);
     } else if (taken != SIGUSR1 && now - first > 1'000'000'000) {
       _exit(130);

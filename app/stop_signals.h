@@ -20,8 +20,8 @@ namespace trident::app {
 // any other thread, so that all threads inherit the blocked signals.
 class StopSignals {
  public:
-  // `told` runs on that thread, with the name of the first signal.
-  explicit StopSignals(std::function<void(const char* name, bool begun)> told);
+  // `on_signal` runs on that thread, with the name of the first signal.
+  explicit StopSignals(std::function<void(const char* name, bool begun)> on_signal);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   // After begin() leaves the signals blocked: the run is over, so later signals have no effect.
@@ -36,7 +36,7 @@ class StopSignals {
   void listen();
   void take();
 
-  std::function<void(const char*, bool)> told_;
+  std::function<void(const char*, bool)> on_signal_;
   std::atomic<bool> begun_ = false, finished_ = false, stop_ = false, done_ = false;
   std::thread thread_;
 };

@@ -148,11 +148,11 @@ void say_not_predicted(const SweepPlan& plan) {
 }
 
 // Prints each note about keys without effect once.
-void tell_notes(const SweepPlan& plan) {
-  std::set<std::string> told;
+void report_notes(const SweepPlan& plan) {
+  std::set<std::string> printed;
   for (const SweepPoint& point : plan.points) {
     for (const std::string& note : point.notes) {
-      if (told.insert(note).second) print_error(point.label + ": " + note);
+      if (printed.insert(note).second) print_error(point.label + ": " + note);
     }
   }
 }
@@ -210,12 +210,12 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   launch.start->done();
   SweepPlan plan = plan_sweep(request);
   say_not_predicted(plan);
-  tell_notes(plan);
+  report_notes(plan);
   if (options.dry_run) return list_points(plan, options.format == "json");
   if (!options.fit.empty() && request.machine) need_points_to_fit(comparable(plan));
   const bool text = options.format == "text";
   request.stop = &signals.stop();
-  request.tell = [text](const std::string& line) {
+  request.report = [text](const std::string& line) {
     fmt::print(text ? stdout : stderr, "{}\n", line);
     std::fflush(text ? stdout : stderr);
   };

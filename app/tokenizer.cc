@@ -159,7 +159,7 @@ int train(TokenizerOptions options, const Launch& launch) {
   training.counting.by_line = options.document == "line";
   training.counting.threads = launch.cores;
   training.counting.memory = static_cast<std::uint64_t>(parse_memory(options.memory));
-  training.tell = [&](const std::string& line) { printer.error(line); };
+  training.report = [&](const std::string& line) { printer.error(line); };
   TrainedTokenizer trained;
   {
     TrainingLine line(printer, terminal_of(STDERR_FILENO).live);

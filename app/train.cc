@@ -133,7 +133,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   if (!options.quiet) {
     texts.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
   }
-  texts.tell = [&](const std::string& line) { printer.error(line); };
+  texts.report = [&](const std::string& line) { printer.error(line); };
   TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
   if (options.dry_run) {

@@ -34,10 +34,10 @@ std::vector<std::string> exchanged_texts(Context& context, const ProcessGroup& g
 std::string agreed_failure(Context& context, const ProcessGroup& group, const std::string& own) {
   const std::vector<std::string> all = exchanged_texts(context, group, own);
   std::string text;
-  std::vector<std::string> told;
+  std::vector<std::string> listed;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty() || std::ranges::find(told, all[rank]) != told.end()) continue;
-    told.push_back(all[rank]);
+    if (all[rank].empty() || std::ranges::find(listed, all[rank]) != listed.end()) continue;
+    listed.push_back(all[rank]);
     text += fmt::format("{}rank {}: {}", text.empty() ? "" : "\n", rank, all[rank]);
   }
   return text;

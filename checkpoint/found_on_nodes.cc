@@ -115,7 +115,7 @@ std::string complete_sets(const std::vector<std::string>& reports,
   struct Set {
     std::int64_t iteration = 0;
     std::size_t of = 0;
-    int teller = 0;
+    int reporter = 0;
     std::vector<std::string> damages;
     std::map<std::size_t, std::set<std::pair<int, std::string>>> holders;
   };
@@ -135,7 +135,7 @@ std::string complete_sets(const std::vector<std::string>& reports,
       Set& set = sets[one["root"].get<std::string>()];
       set.iteration = one["iteration"].get<std::int64_t>();
       set.of = one["of"].get<std::size_t>();
-      set.teller = static_cast<int>(rank);
+      set.reporter = static_cast<int>(rank);
       for (const json& damage : one["damaged"]) set.damages.push_back(damage.get<std::string>());
       for (const json& file : one["files"]) {
         set.holders[file.get<std::size_t>()].emplace(place_of[rank],
@@ -168,7 +168,7 @@ std::string complete_sets(const std::vector<std::string>& reports,
       for (const auto& [place, folder] : holders) copies.push_back({place, folder});
       files.push_back(std::move(copies));
     }
-    answer.push_back({{"root", root}, {"teller", set.teller}, {"files", std::move(files)}});
+    answer.push_back({{"root", root}, {"reporter", set.reporter}, {"files", std::move(files)}});
   }
   return bytes_of({{"sets", std::move(answer)},
                    {"left", json_of(left)},
@@ -318,7 +318,7 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
 
   json reports{{"texts", json::object()}, {"problem", ""}};
   for (const json& one : whole) {
-    if (one["teller"] != rank) continue;
+    if (one["reporter"] != rank) continue;
     const auto source = std::ranges::find(kept, one["root"].get<std::string>(),
                                           [](const KeptSet& k) { return k.manifest.root; });
     if (source == kept.end()) continue;

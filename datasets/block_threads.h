@@ -127,24 +127,24 @@ class BlockThreads {
 };
 
 // Reads the files in blocks, processes the blocks with `threads` threads, and calls take(result)
-// for each block in order. Calls tell(progress) at most every 200 ms, and once at the end. Both run
-// on the calling thread.
-template <class Result, class Take, class Tell>
+// for each block in order. Calls report(progress) at most every 200 ms, and once at the end. Both
+// run on the calling thread.
+template <class Result, class Take, class Report>
 void process_in_parallel(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
                          int threads, std::function<typename BlockThreads<Result>::Work()> worker,
-                         Take take, Tell tell) {
+                         Take take, Report report) {
   using Clock = std::chrono::steady_clock;
   ReadingProgress progress;
   for (const SourceFile& file : files) progress.total += std::filesystem::file_size(file.path);
   const auto begin = Clock::now();
-  auto told = begin;
+  auto reported = begin;
   DocumentBlocks blocks(files, encoder);
   BlockThreads<Result> through(std::max(1, threads), std::move(worker));
-  const auto tell_now = [&] {
-    told = Clock::now();
+  const auto report_now = [&] {
+    reported = Clock::now();
     progress.read = blocks.read();
-    progress.seconds = std::chrono::duration<double>(told - begin).count();
-    tell(progress);
+    progress.seconds = std::chrono::duration<double>(reported - begin).count();
+    report(progress);
   };
   for (bool more = true; more || through.waiting() > 0;) {
     if (more && through.takes_more()) {
@@ -154,10 +154,10 @@ void process_in_parallel(const std::vector<SourceFile>& files, const DocumentEnc
       continue;
     }
     take(through.take());
-    if (Clock::now() - told > std::chrono::milliseconds(200)) tell_now();
+    if (Clock::now() - reported > std::chrono::milliseconds(200)) report_now();
   }
   progress.ends = true;
-  tell_now();
+  report_now();
 }
 
 }  // namespace trident

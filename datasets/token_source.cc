@@ -96,8 +96,8 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
   std::optional<CachedTokens> tokens = cache.find(found.files, encoder);
   if (!tokens && !access.writes) return nullptr;
   if (!tokens) {
-    if (!found.left.empty() && access.tell) {
-      access.tell(fmt::format(
+    if (!found.left.empty() && access.report) {
+      access.report(fmt::format(
           "{}: {} of its files are texts; left out: {}{}", path, found.files.size(), found.left[0],
           found.left.size() > 1 ? fmt::format(" and {} more", found.left.size() - 1) : ""));
     }
@@ -109,8 +109,8 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
       });
       throw placed ? error : error.at(path + ": ");
     }
-    if (access.tell) {
-      access.tell(fmt::format(
+    if (access.report) {
+      access.report(fmt::format(
           "{}: {} of {}, {:.2f} bytes each, kept as {}.bin", path, counted(tokens->tokens, "token"),
           counted(tokens->documents, "document"),
           static_cast<double>(tokens->text_bytes()) / static_cast<double>(tokens->tokens),

@@ -50,7 +50,7 @@ struct TextAccess {
   // The hashes of files that this process has read; copies of a TextAccess share them.
   std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>();
   // Receives lines of text for the user: files left out, tokens made.
-  std::function<void(const std::string&)> tell = {};
+  std::function<void(const std::string&)> report = {};
 };
 
 // Opens a path (source_files.h). The path leads to .bin/.idx pairs, which are concatenated in the

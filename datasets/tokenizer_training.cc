@@ -42,8 +42,8 @@ void add_files(const std::string& path, const TokenizerTraining& request,
         fmt::format("{}: is a .bin/.idx pair, already tokenized; a tokenizer is trained on texts",
                     found.pairs[0]));
   }
-  if (!found.left.empty() && request.tell) {
-    request.tell(fmt::format(
+  if (!found.left.empty() && request.report) {
+    request.report(fmt::format(
         "{}: {} of its files are texts; left out: {}{}", path, found.files.size(), found.left[0],
         found.left.size() > 1 ? fmt::format(" and {} more", found.left.size() - 1) : ""));
   }

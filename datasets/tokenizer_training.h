@@ -20,7 +20,7 @@ struct TokenizerTraining {
   WordCounting counting;
   BpeTraining bpe;
   std::function<void(const std::string&)>
-      tell;  // receives a line about files that a folder leaves out
+      report;  // receives a line about files that a folder leaves out
 };
 
 struct TrainedTokenizer {

@@ -79,17 +79,17 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output
     if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execvp(list[0], list.data());
     const int code = errno;
-    [[maybe_unused]] const ssize_t told = ::write(ends[1], &code, sizeof code);
+    [[maybe_unused]] const ssize_t written = ::write(ends[1], &code, sizeof code);
     ::_exit(127);
   }
   ::setpgid(pid_, pid_);  // parent and child both set it; either may be first
   write_end = FileDescriptor();
   int code = 0;
-  ssize_t told = 0;
+  ssize_t received = 0;
   do {
-    told = ::read(read_end.get(), &code, sizeof code);
-  } while (told < 0 && errno == EINTR);
-  if (told == static_cast<ssize_t>(sizeof code)) {
+    received = ::read(read_end.get(), &code, sizeof code);
+  } while (received < 0 && errno == EINTR);
+  if (received == static_cast<ssize_t>(sizeof code)) {
     ::waitpid(pid_, nullptr, 0);
     throw RequestError(fmt::format("{}: can't be started: {}", arguments[0],
                                    std::system_category().message(code)));

@@ -19,12 +19,12 @@ Terminal terminal_of(int stream) {
   const bool dumb = kind == nullptr || std::string_view(kind) == "dumb";
   const char* const no_colour = std::getenv("NO_COLOR");
   winsize window{};
-  const bool told = ::ioctl(stream, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
+  const bool known = ::ioctl(stream, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
   // A line that wraps can't be redrawn.
-  const bool narrow = told && window.ws_col < kLeastColumns;
+  const bool narrow = known && window.ws_col < kLeastColumns;
   return {.live = !dumb && !narrow,
           .colour = !dumb && (no_colour == nullptr || *no_colour == '\0'),
-          .columns = told ? std::max<int>(window.ws_col, kLeastColumns) : 80};
+          .columns = known ? std::max<int>(window.ws_col, kLeastColumns) : 80};
 }
 
 int columns_of(std::string_view text) {

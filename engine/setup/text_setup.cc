@@ -45,8 +45,8 @@ std::string tokenizer_file(const TokenizerConfig& tokenizer) {
 std::optional<std::int32_t> end_of_text(const Tokenizer& tokenizer, const std::string& eos_token,
                                         const std::string& tokenizer_config) {
   if (!eos_token.empty()) return tokenizer.id_of(eos_token);
-  if (const std::string told = eos_in(tokenizer_config); !told.empty()) {
-    return tokenizer.id_of(told);
+  if (const std::string named = eos_in(tokenizer_config); !named.empty()) {
+    return tokenizer.id_of(named);
   }
   for (const char* usual : {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]"}) {
     if (const auto id = tokenizer.id_of(usual)) return id;
@@ -161,13 +161,13 @@ DocumentEncoder document_encoder_of(const Config& config) {
   }
   if (!encoder.end_of_document) {
     const std::string& asked = config.data.tokenizer.eos_token;
-    const std::string told = eos_in(text_beside(path, "tokenizer_config.json"));
-    if (asked.empty() && !told.empty()) {
+    const std::string named = eos_in(text_beside(path, "tokenizer_config.json"));
+    if (asked.empty() && !named.empty()) {
       throw RequestError(fmt::format(
           "config: /data/tokenizer/eos_token: the tokenizer_config.json beside {} names \"{}\", "
           "which the tokenizer doesn't have; name the token that ends a text, or set "
           "data.append_eod to false",
-          path, printable(told, 60)));
+          path, printable(named, 60)));
     }
     throw RequestError(
         asked.empty()

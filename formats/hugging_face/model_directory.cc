@@ -90,9 +90,9 @@ std::string weights_directory(const std::string& path) {
   }
   const auto saved = checkpoint["save"].get<std::string>();
   const json::json_pointer dir("/logging/dir");
-  const bool tells = config.contains(dir) && config[dir].is_string();
+  const bool is_named = config.contains(dir) && config[dir].is_string();
   const std::string found =
-      place_of_weights(path, saved, tells ? config[dir].get<std::string>() : path);
+      place_of_weights(path, saved, is_named ? config[dir].get<std::string>() : path);
   if (!found.empty()) return found;
   std::error_code none;
   throw RequestError(fmt::format(

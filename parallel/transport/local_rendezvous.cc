@@ -17,13 +17,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr std::size_t slot_size = 16384;
+
+}  // namespace
+
 struct Shown {
   Descriptor descriptor;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
 };
-
-constexpr std::size_t slot_size = 16384;
 
 struct alignas(64) Seat {
   std::atomic<std::uint64_t> arrived{0};   // number of the member's last rendezvous
@@ -33,14 +35,12 @@ struct alignas(64) Seat {
   std::unique_ptr<std::byte[]> slots = std::make_unique<std::byte[]>(2 * slot_size);
 };
 
-}  // namespace
-
 class Board {
  public:
   explicit Board(std::size_t members) : seats(members) {}
   std::vector<Seat> seats;
 
-  // Returns when ready(), which another thread makes true before it calls tell(), or when the
+  // Returns when ready(), which another thread makes true before it calls notify(), or when the
   // countdown is over. The member spins for `look` and then sleeps; it keeps the result of asleep()
   // while it sleeps.
   template <class Ready, class Asleep>
@@ -61,12 +61,12 @@ class Board {
     while (!ready() && !countdown.over()) changed_.wait_until(lock, countdown.next_look());
     sleepers_.fetch_sub(1);
   }
-  void tell() {
+  void notify() {
     if (sleepers_.load() == 0) return;
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
-  void tell_anyway() {
+  void notify_always() {
     const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
@@ -78,7 +78,7 @@ class Board {
 };
 
 void wake(Board& board) noexcept {
-  board.tell_anyway();
+  board.notify_always();
 }
 
 std::shared_ptr<Board> World::board(std::uint64_t group, std::size_t members) {
@@ -112,7 +112,7 @@ class LocalRendezvous final : public SharedRendezvous {
     own().shown[number_ % 2] = {descriptor, static_cast<const std::byte*>(input),
                                 static_cast<std::byte*>(output)};
     own().arrived.store(number_);
-    board_->tell();
+    board_->notify();
     const auto here = [&](std::size_t i) { return board_->seats[i].arrived.load() >= number_; };
     const auto ended = [&](std::size_t i) { return world_->ended(members_[i]) && !here(i); };
     const auto over = [&] {  // all are here, or one never will be
@@ -168,7 +168,7 @@ class LocalRendezvous final : public SharedRendezvous {
   void finish() noexcept override {
     own().touching.store(0);
     own().finished.store(number_);
-    board_->tell();
+    board_->notify();
   }
 
   void leave(std::chrono::microseconds look) override {

@@ -230,11 +230,11 @@ void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
   try {
     read();
     if (aborted_by_.load() < size_) end_quietly(abort_code_.load());
-    std::vector<MPI_Request> told(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
+    std::vector<MPI_Request> requests(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
       MPI_Isend(&exit_code, 1, MPI_INT, r, abort_tag, communicator_,
-                &told[static_cast<std::size_t>(r)]);
+                &requests[static_cast<std::size_t>(r)]);
     }
     Countdown countdown(listening);
     while (size_ > 1 && !countdown.over()) {

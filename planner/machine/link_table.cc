@@ -75,7 +75,7 @@ class Table {
     if (has(line, " Rank ") && has(line, " device ")) ++ranks_;
     if (has(line, "sendrecv") || has(line, "alltoall")) named_exchange_ = true;
     // A part of its traffic stays inside nodes, so its rate isn't that of a link.
-    if (has(line, "alltoall")) told_rate_ = false;
+    if (has(line, "alltoall")) has_bus_rate_ = false;
   }
 
   // Columns: size, count, type, redop, root, time (us), algbw, busbw (GB/s), …; type and redop are
@@ -89,7 +89,7 @@ class Table {
     if (numbers.size() < 5 || !(size > 0) || !is_time(time) || !(algorithm >= 0) || !(bus >= 0)) {
       return;
     }
-    if (bus > 0 && told_rate_) largest(bus * 1e9), kind_of_bandwidth_ = Kind::nccl;
+    if (bus > 0 && has_bus_rate_) largest(bus * 1e9), kind_of_bandwidth_ = Kind::nccl;
     if (algorithm > 0 && (!largest_ || size > largest_->size)) {
       largest_ = Row{size, time * 1e-6, bus / algorithm, redop, root};
     }
@@ -125,7 +125,7 @@ class Table {
   };
   Kind kind_ = Kind::none, kind_of_bandwidth_ = Kind::none;
   int ranks_ = 0;
-  bool named_exchange_ = false, told_rate_ = true;
+  bool named_exchange_ = false, has_bus_rate_ = true;
   std::optional<double> bandwidth_, latency_;
   std::optional<Row> smallest_, largest_;
 };

@@ -45,9 +45,9 @@ LayoutBounds::LayoutBounds(const LayoutRequest& request, const LayoutChoices& ch
   machine_.peak_of(dtype_of(base.precision.dtype));  // throws if there is no rate
   machine_.device.skew = 0;
   links_.inside.latency = links_.across.latency = 1e-30;
-  habits_ = Habits::of(base);
-  habits_.tensor_sums_overlap_products = choices.overlaps();
-  if (!request.assume.empty()) habits_.assume(request.assume);
+  assumptions_ = Assumptions::of(base);
+  assumptions_.tensor_sums_overlap_products = choices.overlaps();
+  if (!request.assume.empty()) assumptions_.assume(request.assume);
 }
 
 std::string LayoutBounds::bound(Layout& l) {
@@ -103,8 +103,8 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   std::array<Measured, 2> places;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const TracedStep step = planner.trace(static_cast<int>(place));
-    const RankCosts costs(config, machine, mesh_of(config.parallel), ends_of(schedule), habits_,
-                          step, schedule.placement[place], pipeline[place]);
+    const RankCosts costs(config, machine, mesh_of(config.parallel), ends_of(schedule),
+                          assumptions_, step, schedule.placement[place], pipeline[place]);
     const auto of = costs.of(schedule.ranks[place], schedule.placement[place]);
     Measured& measured = places[place];
     measured.forward = least_of(of, schedule.ranks[place], Kind::forward);
@@ -311,7 +311,7 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
 // other.
 double LayoutBounds::sent_overlapped(const Layout& l, const LayerCosts& layer,
                                      std::int64_t layers) {
-  if (!habits_.gradients_overlap_backward || !sums_each_micro_batch(l)) return 0;
+  if (!assumptions_.gradients_overlap_backward || !sums_each_micro_batch(l)) return 0;
   const GroupShape& shape = world(l).sharers;
   const double units = static_cast<double>(layers) / static_cast<double>(layer.unit);
   const Operation sum = l.zero == 0 ? Operation::all_reduce : Operation::reduce_scatter;

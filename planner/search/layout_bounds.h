@@ -106,7 +106,7 @@ class LayoutBounds {
   const LayoutChoices& choices_;
   Machine machine_;  // without skew, whose cost depends on where a layer stands
   Machine links_;    // without latencies
-  Habits habits_;
+  Assumptions assumptions_;
   std::map<std::string, ModelCosts> costs_;  // by recomputation granularity
   std::map<std::tuple<std::int64_t, std::int64_t, bool, std::string>, LayerCosts> layer_costs_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, Lists> lists_;

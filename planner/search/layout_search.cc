@@ -141,12 +141,12 @@ class LayoutSearcher {
         }
       }
       for (Outcome& outcome : evaluate(batch)) take(std::move(outcome));
-      tell(ranks, next, layouts.size());
+      report(ranks, next, layouts.size());
     }
     list(ranks);
   }
 
-  void tell(std::int64_t ranks, std::size_t evaluated, std::size_t layouts) const {
+  void report(std::int64_t ranks, std::size_t evaluated, std::size_t layouts) const {
     if (!request_.progress) return;
     double best = 0;
     for (const FoundLayout& plan : front_) {
@@ -188,9 +188,9 @@ class LayoutSearcher {
       plan.config = std::move(loaded.config);
       plan.written = std::move(loaded.written);
       const auto architecture = architecture_of(plan.config);
-      Habits habits = Habits::of(plan.config);
-      if (!request_.assume.empty()) habits.assume(request_.assume);
-      describe(plan, simulate_time(plan.config, *architecture, machine_, habits));
+      Assumptions assumptions = Assumptions::of(plan.config);
+      if (!request_.assume.empty()) assumptions.assume(request_.assume);
+      describe(plan, simulate_time(plan.config, *architecture, machine_, assumptions));
       if (is_beaten(plan.seconds, l.bytes)) return {{}, beaten_simulated, true};
       plan.peak_bytes =
           planned_peak(plan.config, *architecture, most_bytes(plan.seconds)).value_or(0);

@@ -32,7 +32,7 @@ struct LayoutRequest {
   LoadOptions load;
   Machine machine;
   std::int64_t global_batch_size = 0;  // of the config as it is
-  std::string assume;                  // habits (Habits::assume); "": the config's own
+  std::string assume;                  // assumptions (Assumptions::assume); "": the config's own
   // The keys of layout_keys() that keep their values in `written`.
   std::vector<std::string> held = {};
   std::int64_t memory = 0;          // bytes per rank; 0: the machine's

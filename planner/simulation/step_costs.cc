@@ -16,8 +16,11 @@ namespace {
 class Pricer {
  public:
   Pricer(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
-         const Habits& habits, const OperationTrace& trace, int rank)
-      : config_(config), machine_(machine), habits_(habits), operations_(trace.operations()) {
+         const Assumptions& assumptions, const OperationTrace& trace, int rank)
+      : config_(config),
+        machine_(machine),
+        assumptions_(assumptions),
+        operations_(trace.operations()) {
     for (const OperationTrace::Group& group : trace.groups()) {
       const std::string traffic(traffic_of(group.name));
       groups_.push_back(
@@ -43,20 +46,20 @@ class Pricer {
     const bool part = operation == Operation::all_gather || operation == Operation::gather;
     const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
     const bool within = is_within_layers(traffic);
-    const bool narrow = habits_.one_adapter && !within && shape.nodes() > 1;
+    const bool narrow = assumptions_.one_adapter && !within && shape.nodes() > 1;
     const double seconds =
         collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
-    if (habits_.gathers_again && recomputes() && part && !within && backward) {
+    if (assumptions_.gathers_again && recomputes() && part && !within && backward) {
       cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
     }
-    if (!one.asynchronous || (within && !habits_.tensor_sums_overlap_products)) {
+    if (!one.asynchronous || (within && !assumptions_.tensor_sums_overlap_products)) {
       if (!within)
         cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds, true});
       cost.seconds.groups[traffic] += seconds + (within ? wait_for_the_last() : 0);
-      if (habits_.tensor_sums_overlap_weight_gradients && within && hides(at)) {
+      if (assumptions_.tensor_sums_overlap_weight_gradients && within && hides(at)) {
         hidden_.emplace_back(traffic, seconds);
       }
-    } else if (!within && !habits_.gradients_overlap_backward) {
+    } else if (!within && !assumptions_.gradients_overlap_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
       cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
@@ -96,10 +99,10 @@ class Pricer {
   void add_kernel(const TracedOperation& one, ActionCost& cost) {
     Seconds& seconds = cost.seconds;
     const bool attention = one.flops > 0 && one.name != "gemm";
-    if (attention && !habits_.fused_attention) return add_scores(one, seconds);
+    if (attention && !assumptions_.fused_attention) return add_scores(one, seconds);
     TracedOperation alone = one;
-    if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_if_unfused, seconds);
-    if (!habits_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
+    if (!assumptions_.fused_kernels) own_kernel(alone, alone.bytes_if_unfused, seconds);
+    if (!assumptions_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
     const double taken = kernel_seconds(machine_, alone);
     since_met_ += taken;
     (one.flops > 0 ? seconds.products : seconds.kernels) += taken;
@@ -158,7 +161,7 @@ class Pricer {
 
   const Config& config_;
   const Machine& machine_;
-  const Habits& habits_;
+  const Assumptions& assumptions_;
   const std::vector<TracedOperation>& operations_;
   std::vector<std::pair<std::string, GroupShape>> groups_;
   int action_ = -1;
@@ -169,37 +172,38 @@ class Pricer {
 
 }  // namespace
 
-Habits Habits::of(const Config& config) {
+Assumptions Assumptions::of(const Config& config) {
   return {.gradients_overlap_backward = config.zero_optimization.overlap_comm,
           .tensor_sums_overlap_products = config.parallel.tp_comm_overlap};
 }
 
-void Habits::assume(const std::string& text) {
+void Assumptions::assume(const std::string& text) {
   struct Choice {
     const char* text;
-    bool Habits::*value;
+    bool Assumptions::*value;
     bool on;
   };
   static constexpr Choice choices[] = {
-      {"gradients=beside", &Habits::gradients_overlap_backward, true},
-      {"gradients=after", &Habits::gradients_overlap_backward, false},
-      {"tensor_sums=beside", &Habits::tensor_sums_overlap_products, true},
-      {"tensor_sums=apart", &Habits::tensor_sums_overlap_products, false},
-      {"tensor_sums=beside_weight_gradients", &Habits::tensor_sums_overlap_weight_gradients, true},
-      {"transfers=beside", &Habits::transfers_overlap_compute, true},
-      {"transfers=apart", &Habits::transfers_overlap_compute, false},
-      {"messages=whole", &Habits::transfers_cut, false},
-      {"messages=cut", &Habits::transfers_cut, true},
-      {"rings=all_adapters", &Habits::one_adapter, false},
-      {"rings=one_adapter", &Habits::one_adapter, true},
-      {"gathers=once", &Habits::gathers_again, false},
-      {"gathers=again", &Habits::gathers_again, true},
-      {"attention=fused", &Habits::fused_attention, true},
-      {"attention=in_memory", &Habits::fused_attention, false},
-      {"kernels=fused", &Habits::fused_kernels, true},
-      {"kernels=apart", &Habits::fused_kernels, false},
-      {"accumulation=fused", &Habits::fused_accumulation, true},
-      {"accumulation=apart", &Habits::fused_accumulation, false}};
+      {"gradients=beside", &Assumptions::gradients_overlap_backward, true},
+      {"gradients=after", &Assumptions::gradients_overlap_backward, false},
+      {"tensor_sums=beside", &Assumptions::tensor_sums_overlap_products, true},
+      {"tensor_sums=apart", &Assumptions::tensor_sums_overlap_products, false},
+      {"tensor_sums=beside_weight_gradients", &Assumptions::tensor_sums_overlap_weight_gradients,
+       true},
+      {"transfers=beside", &Assumptions::transfers_overlap_compute, true},
+      {"transfers=apart", &Assumptions::transfers_overlap_compute, false},
+      {"messages=whole", &Assumptions::transfers_cut, false},
+      {"messages=cut", &Assumptions::transfers_cut, true},
+      {"rings=all_adapters", &Assumptions::one_adapter, false},
+      {"rings=one_adapter", &Assumptions::one_adapter, true},
+      {"gathers=once", &Assumptions::gathers_again, false},
+      {"gathers=again", &Assumptions::gathers_again, true},
+      {"attention=fused", &Assumptions::fused_attention, true},
+      {"attention=in_memory", &Assumptions::fused_attention, false},
+      {"kernels=fused", &Assumptions::fused_kernels, true},
+      {"kernels=apart", &Assumptions::fused_kernels, false},
+      {"accumulation=fused", &Assumptions::fused_accumulation, true},
+      {"accumulation=apart", &Assumptions::fused_accumulation, false}};
   // Both Megatron programs write scores to memory and wait for messages, of which each rank sends a
   // part. GELU, bias gradients, residuals and the loss are separate kernels. The later program
   // accumulates weight gradients in the product and runs sums of input gradients concurrently with
@@ -283,9 +287,9 @@ GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffi
 }
 
 RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
-                     const Habits& habits, const TracedStep& step, const std::vector<int>& held,
-                     int rank) {
-  Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
+                     const Assumptions& assumptions, const TracedStep& step,
+                     const std::vector<int>& held, int rank) {
+  Pricer pricer(config, machine, mesh, ends, assumptions, step.trace, rank);
   const std::vector<LikeAction> which = like_actions(step.actions, held);
   // Of matching actions, the first traced one stands for all.
   std::vector<ActionCost*> of_action;

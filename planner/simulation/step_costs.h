@@ -19,7 +19,7 @@ namespace trident {
 
 // How a program runs a step. The defaults are those of this program; of() takes the overlaps from
 // the config.
-struct Habits {
+struct Assumptions {
   // true: gradients are reduced concurrently with backward; false: after it.
   bool gradients_overlap_backward = true;
   // true: all-reduces of the tensor group run concurrently with products, where the trace has them
@@ -49,10 +49,10 @@ struct Habits {
   // true: products of weight gradients add to the gradient sum; false: a separate kernel adds them.
   bool fused_accumulation = true;
 
-  static Habits of(const Config&);
-  // Changes the habits that `text` names, such as "gradients=after,transfers=apart", or takes the
-  // habits of a known program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022),
-  // deepspeed_2021 (the ZeRO-3 of Narayanan 2021). Throws RequestError, with all choices, on
+  static Assumptions of(const Config&);
+  // Changes the assumptions that `text` names, such as "gradients=after,transfers=apart", or takes
+  // the assumptions of a known program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti
+  // 2022), deepspeed_2021 (the ZeRO-3 of Narayanan 2021). Throws RequestError, with all choices, on
   // anything else.
   void assume(const std::string& text);
 };
@@ -87,8 +87,8 @@ class RankCosts {
  public:
   // `held` are the stages of the traced rank. Throws RequestError where the machine has no rate for
   // the step's type.
-  RankCosts(const Config&, const Machine&, const Mesh&, StageEnds, const Habits&, const TracedStep&,
-            const std::vector<int>& held, int rank);
+  RankCosts(const Config&, const Machine&, const Mesh&, StageEnds, const Assumptions&,
+            const TracedStep&, const std::vector<int>& held, int rank);
 
   // Returns the cost of each action of a list, for a rank that holds these stages.
   std::vector<const ActionCost*> of(const std::vector<Action>& list,

@@ -25,11 +25,11 @@ DType computed_in(const PrecisionConfig& precision) {
 class StepSimulator {
  public:
   StepSimulator(const Config& config, const Architecture& architecture, const Machine& machine,
-                const Habits& habits, const WhatIf& what_if)
+                const Assumptions& assumptions, const WhatIf& what_if)
       : config_(config),
         architecture_(architecture),
         machine_(machine),
-        habits_(habits),
+        assumptions_(assumptions),
         what_if_(what_if),
         mesh_(mesh_of(config.parallel)),
         schedule_(schedule_of(config)),
@@ -134,8 +134,8 @@ class StepSimulator {
     const auto [at, added] = known_.try_emplace(key, traced_.size());
     if (added) {
       const TracedStep step = planner_.trace(place);
-      traced_.emplace_back(config_, machine_at(place), mesh_, ends_of(schedule_), habits_, step,
-                           held, rank);
+      traced_.emplace_back(config_, machine_at(place), mesh_, ends_of(schedule_), assumptions_,
+                           step, held, rank);
       flops_.push_back(flops_per_micro_batch(step));
     }
     return at->second;
@@ -173,7 +173,7 @@ class StepSimulator {
     if (has_slow_link(place) || has_slow_link(to)) machine.across.bandwidth /= what_if_.slow_link;
     const bool near = same_node(pipeline_[static_cast<std::size_t>(place)],
                                 pipeline_[static_cast<std::size_t>(to)]);
-    if (!habits_.transfers_cut || config_.parallel.sequence_parallel) {
+    if (!assumptions_.transfers_cut || config_.parallel.sequence_parallel) {
       return message_seconds(machine, bytes, near);
     }
     const auto parts = static_cast<double>(within_layers_.members);
@@ -188,7 +188,7 @@ class StepSimulator {
       const auto& costs = lists_[static_cast<std::size_t>(place)];
       for (std::size_t i = 0; i < costs.size(); ++i) {
         double seconds = costs[i]->seconds.total();
-        if (!habits_.transfers_overlap_compute) seconds += message_of(place, i);
+        if (!assumptions_.transfers_overlap_compute) seconds += message_of(place, i);
         list.push_back(seconds);
       }
     }
@@ -199,7 +199,7 @@ class StepSimulator {
     TransferTimes times;
     times.forward.assign(static_cast<std::size_t>(schedule_.total_stages()), 0.0);
     times.backward = times.forward;
-    if (!habits_.transfers_overlap_compute) return times;
+    if (!assumptions_.transfers_overlap_compute) return times;
     for (int place = 0; place < schedule_.stages; ++place) {
       const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
       for (std::size_t i = 0; i < list.size(); ++i) {
@@ -255,13 +255,13 @@ class StepSimulator {
       for (std::size_t i = 0; i < timed.size(); ++i) {
         const ActionCost& cost = *lists_[at][i];
         rank.busy.add(cost.seconds);
-        if (!habits_.transfers_overlap_compute) rank.messages += message_of(place, i);
+        if (!assumptions_.transfers_overlap_compute) rank.messages += message_of(place, i);
         for (const OverlappedCollective& one : cost.overlapped) {
           add_overlapped(step, place, one, timed[i].start, stream, groups);
         }
         if (const double message = message_of(place, i); message > 0) {
           groups["pipeline"] += message;
-          if (habits_.transfers_overlap_compute) {
+          if (assumptions_.transfers_overlap_compute) {
             step.overlapped.push_back(
                 {place, "pipeline", Operation::message, timed[i].end, message});
           }
@@ -330,7 +330,7 @@ class StepSimulator {
   const Config& config_;
   const Architecture& architecture_;
   const Machine& machine_;
-  const Habits& habits_;
+  const Assumptions& assumptions_;
   const WhatIf& what_if_;
   Mesh mesh_;
   Schedule schedule_;
@@ -360,13 +360,15 @@ double SimulatedStep::hfu() const {
 }
 
 SimulatedStep simulate_time(const Config& config, const Architecture& architecture,
-                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
-  return StepSimulator(config, architecture, machine, habits, what_if).run();
+                            const Machine& machine, const Assumptions& assumptions,
+                            const WhatIf& what_if) {
+  return StepSimulator(config, architecture, machine, assumptions, what_if).run();
 }
 
 SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
-                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
-  SimulatedStep step = simulate_time(config, architecture, machine, habits, what_if);
+                            const Machine& machine, const Assumptions& assumptions,
+                            const WhatIf& what_if) {
+  SimulatedStep step = simulate_time(config, architecture, machine, assumptions, what_if);
   step.peak_bytes = planned_peak(config, architecture).value_or(0);
   return step;
 }
@@ -376,14 +378,14 @@ bool is_crowded(int ranks, const Machine& machine) {
 }
 
 SimulatedStep simulate_crowded(const Config& config, const Architecture& architecture,
-                               const Machine& machine, const Habits& habits,
+                               const Machine& machine, const Assumptions& assumptions,
                                const WhatIf& what_if) {
   Machine roomy = machine;
   roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
   roomy.nodes = 1;
   WhatIf free = what_if;
   free.free_messages = true;
-  SimulatedStep step = simulate_step(config, architecture, roomy, habits, free);
+  SimulatedStep step = simulate_step(config, architecture, roomy, assumptions, free);
   step.shared_devices = machine.nodes * machine.devices_per_node;
   double computed = 0;
   for (const RankSeconds& rank : step.ranks) computed += rank.busy.compute();

@@ -66,18 +66,18 @@ struct SimulatedStep {
 
 // Throws RequestError where the machine can't run the config: too few nodes, a type without a rate.
 // Too little memory is no error: compare peak_bytes.
-SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&,
+SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Assumptions&,
                             const WhatIf& = {});
 
 // Returns the same without peak_bytes, which is 0.
-SimulatedStep simulate_time(const Config&, const Architecture&, const Machine&, const Habits&,
+SimulatedStep simulate_time(const Config&, const Architecture&, const Machine&, const Assumptions&,
                             const WhatIf& = {});
 // Whether the config has more ranks than the machine has devices.
 bool is_crowded(int ranks, const Machine&);
 // For a crowded machine: simulates a step with a device for every rank and messages that arrive at
 // once. A run that shares its processors reports this time as StepFigures::replayed_ms.
-SimulatedStep simulate_crowded(const Config&, const Architecture&, const Machine&, const Habits&,
-                               const WhatIf& = {});
+SimulatedStep simulate_crowded(const Config&, const Architecture&, const Machine&,
+                               const Assumptions&, const WhatIf& = {});
 
 // Returns the step as "text" or "json", or its timeline as "svg" or "chrome".
 std::string drawn(const SimulatedStep&, const Machine&, const std::string& format,

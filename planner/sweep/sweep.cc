@@ -133,9 +133,11 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   json["loss"] = good.back().at("loss");
   for (const char* part : {"products", "kernels", "waiting", "rest"}) {
     // Kernels on a GPU aren't timed, so their part is left out.
-    const auto told = [&](const auto& run) { return run.at("parts_ms").value("kernels", 0.0) > 0; };
+    const auto is_timed = [&](const auto& run) {
+      return run.at("parts_ms").value("kernels", 0.0) > 0;
+    };
     const bool kernel = part[0] == 'p' || part[0] == 'k';
-    if (kernel && std::none_of(good.begin(), good.end(), told)) continue;
+    if (kernel && std::none_of(good.begin(), good.end(), is_timed)) continue;
     double sum = 0;  // all runs have the same number of iterations
     for (const auto& run : good) sum += run.at("parts_ms").value(part, 0.0);
     json["parts_ms"][part] = sum / static_cast<double>(good.size());

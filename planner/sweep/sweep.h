@@ -39,9 +39,9 @@ struct SweepRequest {
   std::int64_t memory = 0;          // bytes for all ranks of a run
   // Returns the bytes for a rank of a config, for a micro-batch size of "auto".
   std::function<std::int64_t(const Config&)> rank_memory = {};
-  std::optional<Machine> machine;                // the machine that predictions are for
-  const std::atomic<bool>* stop = nullptr;       // stops the sweep between runs and in them
-  std::function<void(const std::string&)> tell;  // called with each line of progress
+  std::optional<Machine> machine;                  // the machine that predictions are for
+  const std::atomic<bool>* stop = nullptr;         // stops the sweep between runs and in them
+  std::function<void(const std::string&)> report;  // called with each line of progress
 };
 
 // A point of the grid that can be run.

@@ -78,15 +78,15 @@ void add_agreement(Json& sweep) {
     measured_whole.push_back(measured.back());
   }
   if (predicted.empty()) return;
-  Json& told = sweep["agreement"];
-  told = agreement_json(predicted, measured, noise);
+  Json& agreement_of_sweep = sweep["agreement"];
+  agreement_of_sweep = agreement_json(predicted, measured, noise);
   // The choice is among layouts of the same work whose whole step was measured.
-  told["choice"] = nullptr;
+  agreement_of_sweep["choice"] = nullptr;
   if (predicted_whole.size() > 1) {
-    told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
+    agreement_of_sweep["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
   }
-  told["noise"] = noise;
-  told["left_out"] = left_out(sweep);
+  agreement_of_sweep["noise"] = noise;
+  agreement_of_sweep["left_out"] = left_out(sweep);
 }
 
 Machine fit_sweep(Json& sweep, const SweepPlan& plan, const Machine& machine) {
@@ -146,17 +146,18 @@ std::string agreement_text(const Json& sweep) {
                         point["point"].get<std::string>(), width, predicted, measured,
                         100 * (predicted / measured - 1), point["compared"].get<std::string>());
   }
-  const Json& told = sweep["agreement"];
+  const Json& agreement_of_sweep = sweep["agreement"];
   text += left_out_text(sweep);
   text += fmt::format(
       "{}: off by {:.1f}% (median), {:.1f}% (90th percentile); order {:.3f} (Spearman, "
       "within {:.1f}% equal)",
-      counted(told["points"], "point"), 100 * told["median_error"].get<double>(),
-      100 * told["ninth_decile"].get<double>(), told["order"].get<double>(),
-      100 * told["noise"].get<double>());
-  if (told["choice"].is_number()) {
+      counted(agreement_of_sweep["points"], "point"),
+      100 * agreement_of_sweep["median_error"].get<double>(),
+      100 * agreement_of_sweep["ninth_decile"].get<double>(),
+      agreement_of_sweep["order"].get<double>(), 100 * agreement_of_sweep["noise"].get<double>());
+  if (agreement_of_sweep["choice"].is_number()) {
     text += fmt::format("; the best by prediction is {:.1f}% over the best",
-                        100 * told["choice"].get<double>());
+                        100 * agreement_of_sweep["choice"].get<double>());
   }
   text += "\n";
   if (sweep.contains("fit")) {

@@ -142,7 +142,7 @@ class SweepRunner {
         if (!run) return false;
         record(*run);
         ++done;
-        tell(point, *run, done, left, seconds_since(begun));
+        report(point, *run, done, left, seconds_since(begun));
       }
     }
     return true;
@@ -317,7 +317,7 @@ class SweepRunner {
     if (late) what = fmt::format("not measured: it took longer than {:g} s", most);
     if (end && end->code != 0) what = "not measured: " + end_of(log);
     if (end && end->code == 0) fs::rename(part, file);
-    if (request_.tell) request_.tell(fmt::format("machine, round {}: {}", repeat + 1, what));
+    if (request_.report) request_.report(fmt::format("machine, round {}: {}", repeat + 1, what));
     return true;
   }
 
@@ -349,16 +349,16 @@ class SweepRunner {
     return run;
   }
 
-  void tell(const SweepPoint& point, const Json& run, std::size_t done, std::size_t all,
-            double seconds) const {
-    if (!request_.tell) return;
+  void report(const SweepPoint& point, const Json& run, std::size_t done, std::size_t all,
+              double seconds) const {
+    if (!request_.report) return;
     const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
     const std::string what =
         run["status"] == "ok"
             ? fmt::format("{:.0f} tokens/s", run["tokens_per_second"].get<double>())
             : fmt::format("{}: {}", run["status"].get<std::string>(),
                           run["reason"].get<std::string>());
-    request_.tell(fmt::format(
+    request_.report(fmt::format(
         "[{}/{}] {}: {}; {} left", done, all, point.label, what,
         left < 90 ? fmt::format("{:.0f} s", left) : fmt::format("{:.0f} min", left / 60)));
   }

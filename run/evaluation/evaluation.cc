@@ -185,10 +185,10 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   for (const Part& part : parts) total += part.row.tokens;
   const std::int64_t own = batch_shape(config.batch, topology).place * m * b;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(s) + 1);
-  const auto tell = [&] {
+  const auto report = [&] {
     if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);
   };
-  tell();
+  report();
   for (std::int64_t pass = 0; pass < windows.count(); pass += samples) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
     for (std::int64_t i = 0; i < m * b; ++i) {
@@ -210,7 +210,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
       parts[part].row.loss_sum += sum;
       done += window.counted;
     }
-    tell();
+    report();
   }
 }
 
@@ -301,7 +301,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   access.encoder = document_encoder_when_asked(config);
   access.cache = config.data.cache_path;
   access.tokenizing = hooks.tokenizing;
-  access.tell = hooks.tell;
+  access.report = hooks.report;
   access.remembers = true;
   PartList list(config, request);
   std::vector<Part> parts;
@@ -325,11 +325,11 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   }
   compare_ranks(config, weights, prints, *devices, launch);
   launch.start->done();
-  if (launch.leads && hooks.tell) {
-    for (const std::string& note : ineffective_key_notes(loaded)) hooks.tell(note);
+  if (launch.leads && hooks.report) {
+    for (const std::string& note : ineffective_key_notes(loaded)) hooks.report(note);
     const std::string note = note_of_unread_keys(weights, *architecture_of(config));
-    if (!note.empty()) hooks.tell(note);
-    for (const std::string& part : list.left()) hooks.tell(part);
+    if (!note.empty()) hooks.report(note);
+    for (const std::string& part : list.left()) hooks.report(part);
   }
   fit_batch(config, request, parts, stride);
   const Schedule schedule = schedule_of(config);

@@ -65,7 +65,7 @@ struct Evaluation {
 
 struct EvaluationHooks {
   TokenizingOptions tokenizing = {};
-  std::function<void(const std::string&)> tell = {};  // a line for people
+  std::function<void(const std::string&)> report = {};  // a line for people
   // Predicted tokens so far, and in all. Called on rank 0.
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };

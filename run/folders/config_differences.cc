@@ -73,9 +73,9 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
       return it == values.end() ? std::string("nothing") : it->second;
     };
     const std::string was_all = value(there), is_all = value(here);
-    const bool told =
+    const bool is_written =
         begins_with_any(pointer, kReportedKeys) || !begins_with_any(pointer, kUnreportedSections);
-    if (was_all == is_all || !told) continue;
+    if (was_all == is_all || !is_written) continue;
     // run/startup/bf16_products.h reports what "auto" chose.
     const auto is_auto = [](const std::string& text) { return text == "\"auto\""; };
     if (pointer == products_pointer && (is_auto(was_all) || is_auto(is_all))) continue;

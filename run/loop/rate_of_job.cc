@@ -134,7 +134,7 @@ JobRate rate_of_job(const Config& config, const Launch& launch, const Devices& d
       launch.mpi ? 1 : own.count;  // one measured GPU stands for all of this process
   // All processes of a machine together count as one processor.
   const double processors = 1.0 / (launch.mpi ? launch.local_ranks : 1);
-  const Json told{{"host", host_name()},
+  const Json ours{{"host", host_name()},
                   {"kind", kind},
                   {"best", rate.best * measures},
                   {"median", rate.median * measures},
@@ -142,7 +142,7 @@ JobRate rate_of_job(const Config& config, const Launch& launch, const Devices& d
                   {"part", gpu ? own.count : static_cast<double>(own.threads) / own.kind.threads}};
   JobRate job;
   launch.start->exchange(
-      json_text(told),
+      json_text(ours),
       [&](const std::vector<std::string>& all) {
         job = together(all, known, file);
         return std::string();

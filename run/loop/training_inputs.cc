@@ -183,9 +183,9 @@ void take_tokenizer(TrainingInputs& inputs) {
     auto& texts = inputs.extras.files;
     // A generation_config.json without an end would hide the end in the weights' config.json.
     const auto config = json_or_null(inputs.extras.config);
-    const bool told =
+    const bool names_end =
         config.is_object() && config.contains("eos_token_id") && !config["eos_token_id"].is_null();
-    if (texts.contains("generation_config.json") || (told && !files.end_of_text)) {
+    if (texts.contains("generation_config.json") || (names_end && !files.end_of_text)) {
       files.texts.erase("generation_config.json");
     }
     for (auto& [name, text] : files.texts) texts[name] = std::move(text);

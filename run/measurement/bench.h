@@ -43,8 +43,8 @@ struct MachineRequest {
   // Time limit of the measurement; 0: none. Skips a rank whose measurement would probably exceed
   // the limit, but always measures the first rank.
   double seconds = 0;
-  Machine known;    // an earlier result; its kernels are kept
-  Print tell = {};  // gets a line for each measured rank
+  Machine known;      // an earlier result; its kernels are kept
+  Print report = {};  // gets a line for each measured rank
 };
 // Measures this machine for the planner: the kernels that ranks of these configs run at each place
 // of the pipeline, the peak rate of products, the bandwidth of copies, and the links between

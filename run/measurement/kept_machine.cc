@@ -47,7 +47,7 @@ Machine kept_machine(const MachineRequest& request, const std::string& folder) {
   if (std::filesystem::exists(path, none)) {
     try {
       Machine machine = parse_machine(read_file(path, std::uint64_t{64} << 20), path);
-      if (request.tell) request.tell(fmt::format("as it was measured before: {}\n", path));
+      if (request.report) request.report(fmt::format("as it was measured before: {}\n", path));
       return machine;
     } catch (const Error&) {
       // The file is damaged or belongs to another user, so measure again.
@@ -58,9 +58,10 @@ Machine kept_machine(const MachineRequest& request, const std::string& folder) {
   try {
     std::filesystem::create_directories(folder + "/machines");
     write_file_atomic(path, text);
-    if (request.tell) request.tell(fmt::format("kept for the next time: {}\n", path));
+    if (request.report) request.report(fmt::format("kept for the next time: {}\n", path));
   } catch (const std::exception& error) {
-    if (request.tell) request.tell(fmt::format("not kept for the next time: {}\n", error.what()));
+    if (request.report)
+      request.report(fmt::format("not kept for the next time: {}\n", error.what()));
   }
   return parse_machine(text, path);
 }

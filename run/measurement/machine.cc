@@ -150,11 +150,11 @@ class MachineBench {
       skew_.take(alike);
     }
     longest_ = std::max(longest_, seconds_since(begin));
-    if (!request_.tell) return;
-    request_.tell(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
-                              round + 1, one.rank, config.world_size(),
-                              ran.front().step.trace.operations().size(),
-                              1e3 * median(ran.front().seconds)));
+    if (!request_.report) return;
+    request_.report(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
+                                round + 1, one.rank, config.world_size(),
+                                ran.front().step.trace.operations().size(),
+                                1e3 * median(ran.front().seconds)));
   }
 
   void describe() {

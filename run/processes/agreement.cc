@@ -226,12 +226,12 @@ std::vector<Fingerprint> file_fingerprints(const std::vector<InputFile>& files, 
   }
   std::map<std::string, std::string> contents;  // by place
   if (!reader.empty()) {
-    std::istringstream told(exchange(own, [](const std::vector<std::string>& all) {
+    std::istringstream answer(exchange(own, [](const std::vector<std::string>& all) {
       std::string text;
       for (const std::string& one : all) text += one;
       return text;
     }));
-    for (std::string place, text; std::getline(told, place) && std::getline(told, text);) {
+    for (std::string place, text; std::getline(answer, place) && std::getline(answer, text);) {
       contents[place] = text;
     }
   }

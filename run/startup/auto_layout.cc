@@ -64,8 +64,8 @@ class LayoutChooser {
                                     : ""));
     } else {
       const MeasureBudget budget;
-      if (source_.tell) {
-        source_.tell(
+      if (source_.report) {
+        source_.report(
             fmt::format("parallel \"auto\": measuring this machine, for {:.0f} s and {} at most",
                         budget.seconds, bytes_text(budget.bytes)));
       }

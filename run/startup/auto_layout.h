@@ -26,8 +26,8 @@ struct MachineSource {
   // this function measures small models on `cores` cores (run/measurement/bench.h). RequestError
   // where it is empty, and for links that it can't measure: between nodes or between GPUs.
   std::function<Machine(const std::vector<Config>& models, std::int64_t cores)> measure = {};
-  std::string folder = "configs/machines";            // where runtime.machine is looked up
-  std::function<void(const std::string&)> tell = {};  // progress of the measurement; may be empty
+  std::string folder = "configs/machines";              // where runtime.machine is looked up
+  std::function<void(const std::string&)> report = {};  // progress of the measurement; may be empty
   std::function<void(const SearchProgress&)> progress = {};  // LayoutRequest::progress
 };
 

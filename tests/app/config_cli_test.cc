@@ -199,17 +199,17 @@ TEST_F(CliTest, JsonSaysWhatTheTextSays) {
   words.insert(words.end(), {"--format", "json"});
   const Outcome outcome = run(words);
   ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json told = json::parse(outcome.out);
-  EXPECT_EQ(told["iterations"], 3);
-  EXPECT_EQ(told["loss_curve"]["loss"].size(), 3);
-  EXPECT_EQ(told["loss_curve"]["loss"].back(), told["loss"]);
+  const json result = json::parse(outcome.out);
+  EXPECT_EQ(result["iterations"], 3);
+  EXPECT_EQ(result["loss_curve"]["loss"].size(), 3);
+  EXPECT_EQ(result["loss_curve"]["loss"].back(), result["loss"]);
   for (const char* key : {"stopped", "ranks", "schedule", "tokens_per_second", "mfu", "mfu_of",
                           "bubble_ratio", "bubble_ratio_wall", "bubble_predicted", "architecture",
                           "parallel", "transport", "threads_per_rank", "device", "written"}) {
-    EXPECT_TRUE(told.contains(key)) << key;
+    EXPECT_TRUE(result.contains(key)) << key;
   }
-  EXPECT_GT(told["peak_memory"]["total"], 0);
-  EXPECT_EQ(told["peak_memory"].size(), told["predicted_memory"].size());
+  EXPECT_GT(result["peak_memory"]["total"], 0);
+  EXPECT_EQ(result["peak_memory"].size(), result["predicted_memory"].size());
 }
 
 TEST_F(CliTest, QuietPrintsNothing) {
@@ -281,20 +281,21 @@ TEST_F(CliTest, WhereNoFileCanBeWrittenTheRequestIsWrong) {
 
 TEST_F(CliTest, WhateverReportsHasJson) {
   ASSERT_EQ(run(train({"checkpoint.save_interval=1"})).code, 0);
-  const auto told = [&](std::vector<std::string> words) {
+  const auto result = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--format", "json"});
     const Outcome outcome = run(words);
     EXPECT_EQ(outcome.code, 0) << words.front() << ": " << outcome.err;
     return json::parse(outcome.out);
   };
-  EXPECT_EQ(told({"init", "x.json"})["wrote"], "x.json");
-  EXPECT_EQ(told({"report", "run"})["wrote"], "run/report.html");
-  EXPECT_EQ(told({"export", "run", "hf"})["wrote"], "hf");
-  EXPECT_EQ(told({"export", "run", "hf.gguf"})["wrote"], "hf.gguf");
-  EXPECT_EQ(told({"import", "hf", "in"}), (json{{"wrote", "in"}, {"notes", json::array()}}));
-  EXPECT_EQ(told({"checkpoint", "export", "run", "one"})["wrote"], "one");
-  EXPECT_EQ(told({"checkpoint", "prune", "run", "--keep", "1", "--dry-run"})["removed"].size(), 2);
-  EXPECT_EQ(told({"sweep", "c.json", "--grid", "pp=1,2", "--dry-run"})["points"].size(), 2);
+  EXPECT_EQ(result({"init", "x.json"})["wrote"], "x.json");
+  EXPECT_EQ(result({"report", "run"})["wrote"], "run/report.html");
+  EXPECT_EQ(result({"export", "run", "hf"})["wrote"], "hf");
+  EXPECT_EQ(result({"export", "run", "hf.gguf"})["wrote"], "hf.gguf");
+  EXPECT_EQ(result({"import", "hf", "in"}), (json{{"wrote", "in"}, {"notes", json::array()}}));
+  EXPECT_EQ(result({"checkpoint", "export", "run", "one"})["wrote"], "one");
+  EXPECT_EQ(result({"checkpoint", "prune", "run", "--keep", "1", "--dry-run"})["removed"].size(),
+            2);
+  EXPECT_EQ(result({"sweep", "c.json", "--grid", "pp=1,2", "--dry-run"})["points"].size(), 2);
 }
 
 TEST_F(CliTest, AKeyWithoutEffectIsToldOnceAndTheRunGoesOn) {

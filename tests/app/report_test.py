@@ -79,7 +79,7 @@ parent.postMessage(JSON.stringify({
 # reports under its number.
 FRAMES = """<!DOCTYPE html><body><script>addEventListener("message", event => {
 const number = [...document.querySelectorAll("iframe")].findIndex(one => one.contentWindow === event.source);
-document.body.appendChild(Object.assign(document.createElement("pre"), {id: "told" + number, textContent: event.data})); });</script>"""
+document.body.appendChild(Object.assign(document.createElement("pre"), {id: "measured" + number, textContent: event.data})); });</script>"""
 FRAME = """<iframe src="%s" style="border:0;width:%dpx;height:%dpx"></iframe>"""
 # The actions of a user on the page.
 TRY = r"""<script>
@@ -214,20 +214,20 @@ class Look:
     def blink(self):
         return f"--blink-settings=preferredColorScheme={0 if self.scheme == 'dark' else 1}"
 
-    def check(self, folder, told):
-        name, boxes = self.name, told["boxes"]
+    def check(self, folder, measured):
+        name, boxes = self.name, measured["boxes"]
         assert sorted(b[0] for b in boxes) == sorted(self.wanted), f"{name}: figures {[b[0] for b in boxes]}"
-        assert told["window"] == self.width, told["window"]
-        assert told["width"] <= self.width, f"{name}: {told['width']} wide in a window of {self.width}"
+        assert measured["window"] == self.width, measured["window"]
+        assert measured["width"] <= self.width, f"{name}: {measured['width']} wide in a window of {self.width}"
         for what in ("cropped", "odd", "faint") + (("small",) if self.selector == "figure" else ()):
-            assert not told[what], f"{name}: {what}: {told[what][:5]}"
+            assert not measured[what], f"{name}: {what}: {measured[what][:5]}"
         for box in boxes:
             assert box[3] > 100 and box[4] > 40, f"{name}: {box} is too small to see"
         if not self.picture:
             return
         page, picture = folder / f"{name}.html", folder / f"{name}.png"
         page.write_text(self.html)
-        chromium(f"--window-size={self.width},{max(told['height'], 600)}", self.blink(), f"--screenshot={picture}", page.as_uri())
+        chromium(f"--window-size={self.width},{max(measured['height'], 600)}", self.blink(), f"--screenshot={picture}", page.as_uri())
         image = pixels(picture)
         for box in boxes:
             colours = drawn_colours(image, box)
@@ -237,7 +237,7 @@ class Look:
 def look_at(folder, looks):
     """Checks the report of each page. Chromium starts once for each colour scheme, and once for
     each picture."""
-    told = {}
+    measured = {}
     for scheme in ("light", "dark"):
         own = [one for one in looks if one.scheme == scheme]
         if not own:
@@ -253,14 +253,14 @@ def look_at(folder, looks):
         dom = chromium("--virtual-time-budget=5000", own[0].blink(), "--dump-dom", frame.as_uri())
         frame.unlink()
         for number, one in enumerate(own):
-            found = re.search(rf'<pre id="told{number}">(.*?)</pre>', dom, re.S)
+            found = re.search(rf'<pre id="measured{number}">(.*?)</pre>', dom, re.S)
             assert found, f"{one.name}: its script has failed"
             text = found.group(1)
             for escaped, plain in (("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
                 text = text.replace(escaped, plain)
-            told[one.name] = json.loads(text)
-            one.check(folder, told[one.name])
-    return told
+            measured[one.name] = json.loads(text)
+            one.check(folder, measured[one.name])
+    return measured
 
 
 def config(dir, iterations, pipeline):
@@ -384,26 +384,26 @@ def check_hidden(tried):
     assert tried["again"] == before and "all of it is hidden" in tried["none"], tried
 
 
-def check_told(page, width, told):
+def check_told(page, width, measured):
     # A figure cuts off a long first iteration, but not the later ones of a ramp. Spikes of speed
     # don't determine its axis.
     cut = {"nan/report": {"parts": ["cut above 10 ms: up to 200 ms (iteration 1)"]},
            "spikes/report": {"parts": [], "speed": ["cut above 1370 tokens/s: 3 spikes, up to 1000000 tokens/s (near iteration 78)"]}}
     for figure, words in cut.get(page, {}).items():
-        own = [text.removeprefix(f"{figure}: ") for text in told["cut"] if text.startswith(f"{figure}: ")]
+        own = [text.removeprefix(f"{figure}: ") for text in measured["cut"] if text.startswith(f"{figure}: ")]
         assert own == words, f"{page}: {figure}: {own}"
     if page == "spikes/report":
-        assert 1000 <= max(told["axes"]["speed"]) < 1500, told["axes"]
+        assert 1000 <= max(measured["axes"]["speed"]) < 1500, measured["axes"]
     moved = {"again/report": ["1: resumed after iteration 3 in layout data 2 × tensor 1 × pipeline 1 (before: data 1 × tensor 1 × pipeline 1)"],
              "restarts/report": ["1: resumed after iteration 20 in layout data 1 × <b>tensor</b> 2 (before: data 2 × <b>tensor</b> 1)",
                                  "2: resumed after iteration 40 in the same layout, data 1 × <b>tensor</b> 2"]}
-    numbered = [f"{k + 1}: {words}" for k, words in enumerate(told["restarts"])]
+    numbered = [f"{k + 1}: {words}" for k, words in enumerate(measured["restarts"])]
     assert numbered == moved.get(page, []), f"{page}: {numbered}"
     curves = {"loss", "gradient-norm", "learning-rate", "speed", "mfu", "parts"}
-    assert set(told["moved"]) - {"bubble"} == (curves if page in moved else set()), f"{page}: {told['moved']}"
+    assert set(measured["moved"]) - {"bubble"} == (curves if page in moved else set()), f"{page}: {measured['moved']}"
     # A phone shows the facts of all runs, however many there are.
     if width == 390:
-        assert all(by <= 0 for _, by in told["beyond"]), f"{page}: {told['beyond']}"
+        assert all(by <= 0 for _, by in measured["beyond"]), f"{page}: {measured['beyond']}"
 
 
 def check_words(folder):
@@ -452,11 +452,11 @@ def main():
                 looks.append(Look(f"{page.replace('/', '-')}-{width}-{scheme}", html, "figure", wanted, f"{width},1000",
                                   scheme, more, full or (width, scheme) == WINDOWS[0] and page not in ("again/report", "restarts/report", "five")))
                 of[looks[-1].name] = (page, width)
-        for name, told in look_at(folder, looks).items():
+        for name, measured in look_at(folder, looks).items():
             page, width = of.get(name, ("", 0))
-            check_told(page, width, told)
-            if told["tried"]:
-                (check_tried if page == "run/report" else check_hidden)(told["tried"])
+            check_told(page, width, measured)
+            if measured["tried"]:
+                (check_tried if page == "run/report" else check_hidden)(measured["tried"])
     print(f"{sum(len(look.wanted) for look in looks)} passed")
 
 

@@ -25,12 +25,12 @@ TEST_F(CliTest, ATokenizerIsTrainedAndTrainedWith) {
   const Outcome made = run({"tokenizer", "train", "[ab]", "--vocab-size", "270", "--format", "json",
                             "--special-tokens", "[PAD]", "--special-tokens", "</s>"});
   ASSERT_EQ(made.code, 0) << made.err;
-  const json told = json::parse(made.out);
-  EXPECT_EQ(told["path"], "tokenizer.json");
-  EXPECT_EQ(told["vocab_size"], 270);
-  EXPECT_EQ(told["merges"], 270 - 256 - 2);
-  EXPECT_EQ(told["end_of_text"], 1);
-  EXPECT_EQ(told["text_bytes"], small_text().size());
+  const json result = json::parse(made.out);
+  EXPECT_EQ(result["path"], "tokenizer.json");
+  EXPECT_EQ(result["vocab_size"], 270);
+  EXPECT_EQ(result["merges"], 270 - 256 - 2);
+  EXPECT_EQ(result["end_of_text"], 1);
+  EXPECT_EQ(result["text_bytes"], small_text().size());
   const Outcome trained =
       run(train({"data.tokenizer.type=file", "data.tokenizer.path=tokenizer.json",
                  "data.train=[{\"path\": \"[ab]\"}]", "model.vocab_size=270"}));

@@ -94,8 +94,8 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
     Gate gate;
     HookedFiles files([&] { gate.wait(); });
     inputs.files = &files;
-    Told told;
-    TrainerHooks hooks = told.hooks();
+    Messages messages;
+    TrainerHooks hooks = messages.hooks();
     hooks.on_iteration = [&](IterationMetrics& m) {
       gate.shut();
       if (m.iteration == 5) gate.open();  // the save of iteration 3 waits for this
@@ -124,8 +124,8 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
     inputs.config.checkpoint.staging_limit = limit;
     HookedFiles files([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
     inputs.files = &files;
-    Told told;
-    TrainerHooks hooks = told.hooks();
+    Messages messages;
+    TrainerHooks hooks = messages.hooks();
     std::int64_t most = 0;
     hooks.on_iteration = [&](IterationMetrics& m) {
       most = std::max(most, m.peak_memory.at("staging"));
@@ -150,15 +150,15 @@ TEST(BackgroundSave, FailedSavesLoseNoMemory) {
       if (fails && ++calls % 10 == 0) throw Error("the disk is broken");
     });
     inputs.files = &files;
-    Told told;
-    TrainerHooks hooks = told.hooks();
+    Messages messages;
+    TrainerHooks hooks = messages.hooks();
     std::int64_t most = 0;
     hooks.on_iteration = [&](IterationMetrics& m) {
       most = std::max(most, m.peak_memory.at("staging"));
       fails = failing && m.iteration < 6;
     };
     train(inputs, usual_device(), hooks);
-    EXPECT_EQ(told.all().find("CHECKPOINT FAILED") != std::string::npos, failing);
+    EXPECT_EQ(messages.all().find("CHECKPOINT FAILED") != std::string::npos, failing);
     return most;
   };
   EXPECT_LE(most_staged(true), most_staged(false));
@@ -173,8 +173,8 @@ TEST(BackgroundSave, ThePlanCountsTheCopies) {
   Gate gate;
   HookedFiles files([&] { gate.wait(); });
   inputs.files = &files;
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   std::map<std::string, std::int64_t> peaks;
   hooks.on_iteration = [&](IterationMetrics& m) {
     gate.shut();
@@ -199,8 +199,8 @@ TEST(BackgroundSave, EndsBeforeTheRunDoes) {
       run_config(dir.path(), beside_training + Overrides{"checkpoint.save_interval=2"}, {2, 1, 1}));
   HookedFiles files([] { std::this_thread::sleep_for(milliseconds(1)); });
   inputs.files = &files;
-  Told told;
-  train(inputs, usual_device(), told.hooks(3));
+  Messages messages;
+  train(inputs, usual_device(), messages.hooks(3));
   std::vector<std::int64_t> there;
   for (const auto& [iteration, sums] : all_sums(dir.path())) there.push_back(iteration);
   EXPECT_EQ(there, (std::vector<std::int64_t>{2, 3}));

@@ -34,15 +34,15 @@ TEST(ChangeOfDevice, FollowsTheRunThatStayed) {
     const Layout layout{.data = 2};
     const std::vector<double> expected =
         losses_of(train(run_config(whole.path(), each, layout), On::cpu));
-    std::string told;
+    std::string messages;
     for (const int last : {3, 6, 9, 0}) {
-      Told here;
+      Messages here;
       const On device = last == 3 || last == 9 ? On::cpu : On::cuda;
       train(run_config(moving.path(), each + Overrides{"zero_optimization.stage=1"}, layout),
             device, here.hooks(last));
-      told += here.all();
+      messages += here.all();
     }
-    EXPECT_THAT(told, HasSubstr("iteration 9 of run"));
+    EXPECT_THAT(messages, HasSubstr("iteration 9 of run"));
     std::vector<double> losses;
     for (const auto& line : read_metrics(moving.path() + "/log/metrics.jsonl")) {
       losses.push_back(line["loss"]);

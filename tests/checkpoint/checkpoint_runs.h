@@ -76,7 +76,7 @@ inline void change_manifest(const std::string& folder,
 }
 
 // Collects the messages of a run, and can stop it.
-struct Told {
+struct Messages {
   std::vector<std::string> messages;
   std::atomic<bool> stop{false};
 

@@ -45,7 +45,7 @@ TEST(Checkpoint, ARunThatStopsGoesOnToTheBit) {
       SCOPED_TRACE(std::string(c.name) + " " + name_of(layout));
       const TempDir whole, parts;
       train(run_config(whole.path(), c.overrides, layout));
-      Told first, second;
+      Messages first, second;
       train(run_config(parts.path(), c.overrides, layout), usual_device(), first.hooks(3));
       EXPECT_EQ(checkpoint_at(parts.path() + "/w").iteration, 3);
       train(run_config(parts.path(), c.overrides, layout), usual_device(), second.hooks());
@@ -98,11 +98,11 @@ TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
     for (const int from : {1, 2, 3, 5, 6}) {
       SCOPED_TRACE(fmt::format("{} {} {} micro-batches, from {}", c.schedule, name_of(c.layout),
                                c.micro_batches, from));
-      Told told;
+      Messages messages;
       train(run_config(dir.path(), saves + Overrides{fmt::format("checkpoint.load={}", from)},
                        c.layout),
-            usual_device(), told.hooks());
-      EXPECT_THAT(told.all(), ::testing::Not(HasSubstr("trained again")));
+            usual_device(), messages.hooks());
+      EXPECT_THAT(messages.all(), ::testing::Not(HasSubstr("trained again")));
       EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
       EXPECT_TRUE(read_file(dir / "w/model.safetensors") ==
                   read_file(whole / "w/model.safetensors"));
@@ -119,7 +119,7 @@ TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
                           more,
                       layout);
   };
-  Told first, other, longer;
+  Messages first, other, longer;
   train(config({1, 1, 4}), usual_device(), first.hooks(2));
   train(config({1, 1, 2}), usual_device(), other.hooks(4));
   EXPECT_THAT(other.all(), HasSubstr("in flight are dropped, and trained again"));
@@ -129,7 +129,7 @@ TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
   EXPECT_EQ(longer.all().find("trained again"), std::string::npos);
   EXPECT_EQ(metrics_in(dir.path()).size(), 8u);
   // With another split of layers, a stage lacks the older weights of its new layers.
-  Told moved;
+  Messages moved;
   const Overrides longest{"training.train_iters=12", "checkpoint.save_interval=10"};
   train(config({1, 1, 2}, longest));
   const Overrides split{"pipeline.layer_split=[3, 1]", "checkpoint.load=10"};
@@ -147,7 +147,7 @@ TEST(Checkpoint, ATwoBufferedRunFillsItsPipelineAnewAfterUpdates) {
     return run_config(dir.path(), Overrides{"pipeline.schedule=pipedream_2bw"} + more, layout);
   };
   train(config({1, 1, 2}, {"training.train_iters=4"}));  // at its end the pipeline has drained
-  Told first, wider;
+  Messages first, wider;
   train(config({1, 1, 2}, {"training.train_iters=9"}), usual_device(), first.hooks(6));
   train(config({2, 1, 2}, {"training.train_iters=9"}), usual_device(), wider.hooks());
   EXPECT_THAT(wider.all(), HasSubstr("w/iteration-6: iteration 6 of run"));
@@ -171,7 +171,7 @@ TEST(Checkpoint, IsSavedAtIntervalsAndTheOldestGo) {
   EXPECT_EQ(read_file(dir / "w/iteration-6/model.safetensors"),
             read_file(dir / "w/model.safetensors"));
   // A run with more iterations resumes; a complete run ends at once.
-  Told longer, again;
+  Messages longer, again;
   train(run_config(dir.path(), {"training.train_iters=7"}), usual_device(), longer.hooks());
   EXPECT_EQ(there().back(), 7);
   EXPECT_THAT(longer.all(), HasSubstr("/training/train_iters: 6 in the checkpoint, now 7"));
@@ -182,8 +182,8 @@ TEST(Checkpoint, IsSavedAtIntervalsAndTheOldestGo) {
 
 TEST(Checkpoint, IsSavedWhenAFileIsTouched) {
   const TempDir dir;
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   hooks.on_iteration = [&](IterationMetrics& m) {
     if (m.iteration == 2) write_file_atomic(dir / "w/save-now", "");
   };
@@ -197,8 +197,8 @@ TEST(Checkpoint, IsSavedWhenAFileIsTouched) {
 
 TEST(Checkpoint, AnotherBatchSizeTakesTheNextSample) {
   const TempDir dir;
-  Told told;
-  train(run_config(dir.path()), usual_device(), told.hooks(2));
+  Messages messages;
+  train(run_config(dir.path()), usual_device(), messages.hooks(2));
   const Config config = run_config(dir.path());
   const std::int64_t batch = config.batch.global_batch_size;
   const Config twice = run_config(
@@ -311,10 +311,10 @@ TEST(Checkpoint, TrainingInAnotherLayoutFollowsTheRunThatNeverMoved) {
     std::vector<double> losses;
     for (std::size_t i = 0; i < moves.size(); ++i) {
       const auto& [layout, stage] = moves[i];
-      Told told;
+      Messages messages;
       const bool last = i + 1 == moves.size();
       train(run_config(moving.path(), each + Overrides{"zero_optimization.stage=" + stage}, layout),
-            usual_device(), told.hooks(last ? 0 : static_cast<std::int64_t>(2 * (i + 1))));
+            usual_device(), messages.hooks(last ? 0 : static_cast<std::int64_t>(2 * (i + 1))));
     }
     for (const auto& line : read_metrics(moving.path() + "/log/metrics.jsonl")) {
       losses.push_back(line["loss"]);
@@ -333,7 +333,7 @@ TEST(Checkpoint, StatesOfSeveralRanksAreSavedOnce) {
         for (const char* least : {"1048576", "1000"}) {
           SCOPED_TRACE(fmt::format("{} stage {} {} layers, least {}", dtype, stage, layers, least));
           const TempDir dir;
-          Told told;
+          Messages messages;
           train(run_config(dir.path(),
                            Overrides{"optimizer.type=Adafactor", "optimizer.params.betas=null",
                                      "optimizer.params.eps=null", "training.train_iters=2",
@@ -344,8 +344,8 @@ TEST(Checkpoint, StatesOfSeveralRanksAreSavedOnce) {
                                      fmt::format("model.num_layers={}", layers),
                                      fmt::format("checkpoint.min_slice={}", least)},
                            {.data = 2}),
-                usual_device(), told.hooks());
-          EXPECT_EQ(told.all().find("FAILED"), std::string::npos) << told.all();
+                usual_device(), messages.hooks());
+          EXPECT_EQ(messages.all().find("FAILED"), std::string::npos) << messages.all();
           EXPECT_TRUE(
               damages(dir / "w/iteration-1", open_checkpoint(dir / "w/iteration-1")).empty());
         }

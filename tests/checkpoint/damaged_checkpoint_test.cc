@@ -66,10 +66,10 @@ TEST(DamagedCheckpoint, WhereTheNewestIsDamagedTheOneBeforeServes) {
     std::string text = read_file(path);
     text[text.size() - 9] ^= 1;
     write_file_atomic(path, text);
-    Told told;
-    train(config(dir), usual_device(), told.hooks());
-    EXPECT_THAT(told.all(), HasSubstr(path));
-    EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
+    Messages messages;
+    train(config(dir), usual_device(), messages.hooks());
+    EXPECT_THAT(messages.all(), HasSubstr(path));
+    EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
     EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
     // The checkpoint that replaced the damaged one is complete.
     EXPECT_EQ(damages(dir / "w/iteration-4", open_checkpoint(dir / "w/iteration-4")),
@@ -106,13 +106,13 @@ TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreNotNone) {
 // A loss that is not a number concerns the evaluation, not the weights.
 TEST(DamagedCheckpoint, AValidationLossThatIsNoNumberIsLeftOut) {
   const TempDir dir;
-  Told told;
+  Messages messages;
   train(run_config(dir.path(),
                    {"checkpoint.save_interval=2", "optimizer.type=SGD", "optimizer.params.lr=1e18",
                     "optimizer.params.betas=null", "optimizer.params.eps=null",
                     "training.max_skipped_steps=100", "training.eval_interval=1",
                     "training.eval_iters=1", "data.split=80,20"}),
-        usual_device(), told.hooks());
+        usual_device(), messages.hooks());
   bool none = false;
   for (const auto& line : read_metrics(dir / "log/metrics.jsonl")) {
     none = none || line.at("validation_loss").is_null();
@@ -188,7 +188,7 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     SCOPED_TRACE(fails);
     const TempDir dir;
     // The first checkpoint exists.
-    Told first, told;
+    Messages first, messages;
     train(run_config(dir.path(), each, {2, 1, 1}), usual_device(), first.hooks(2));
     const auto before = sums_of(dir / "w/iteration-2");
     TrainingInputs inputs = prepare_training(run_config(
@@ -203,17 +203,17 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     inputs.files = &files;
     std::string error;
     try {
-      train_local(inputs, told.hooks());
+      train_local(inputs, messages.hooks());
     } catch (const Error& failure) {
       error = failure.what();
     }
     if (left >= 0) break;
     ++failures;
-    EXPECT_THAT(told.all() + error, HasSubstr("No space left on device"));
+    EXPECT_THAT(messages.all() + error, HasSubstr("No space left on device"));
     if (!beside) {  // an asynchronous save may have failed after the last line
       const auto last = read_metrics(dir / "log/metrics.jsonl").back();
       const bool told_so =
-          told.all().find("CHECKPOINT FAILED after iteration 4") != std::string::npos;
+          messages.all().find("CHECKPOINT FAILED after iteration 4") != std::string::npos;
       EXPECT_EQ(last.at("failed_saves"), told_so ? 1 : 0);
     }
     EXPECT_EQ(sums_of(dir / "w/iteration-2"), before);

@@ -57,8 +57,8 @@ Ended run(const Overrides& more, const Layout& layout = {}) {
   inputs.files = &files;
   // The limit is less than a portion: all other copies must be written before the state may change.
   inputs.config.checkpoint.staging_limit = 1;
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   hooks.on_iteration = [&](IterationMetrics& m) {
     ended.staged = std::max(ended.staged, m.peak_memory.at("staging"));
     shut = m.iteration >= 3;

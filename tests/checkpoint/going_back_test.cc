@@ -32,7 +32,7 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
   const TempDir whole, dir;
   Job(every_second(whole)).run();
   Job(every_second(dir)).run();
-  Told dies, told;
+  Messages dies, messages;
   TrainerHooks hooks = dies.hooks();
   hooks.on_iteration = [](IterationMetrics& m) {
     if (m.iteration == 4) throw std::runtime_error("killed");
@@ -46,12 +46,12 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
   EXPECT_TRUE(
       damages(dir / "w/set-aside-iteration-6", open_checkpoint(dir / "w/set-aside-iteration-6"))
           .empty());
-  Job(every_second(dir)).run(told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
+  Job(every_second(dir)).run(messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
   EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
   // The test goes back once more: the names of the quarantined folders are taken.
-  Job(every_second(dir, {"checkpoint.load=4"})).run(told.hooks());
+  Job(every_second(dir, {"checkpoint.load=4"})).run(messages.hooks());
   EXPECT_TRUE(fs::exists(dir / "w/set-aside-iteration-6-2"));
   // A run that starts over replaces the run's checkpoints, but none in quarantine.
   Job(every_second(dir, {"checkpoint.resume=never", "logging.overwrite=true"})).run();
@@ -109,10 +109,10 @@ TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
     void sync_directory(const std::string& path) override { real_files().sync_directory(path); }
   } renames;
   inputs.files = &renames;
-  Told told;
-  EXPECT_THROW(train(inputs, usual_device(), told.hooks()), Error);  // the last save fails
-  EXPECT_THAT(told.all(), HasSubstr("warning: no space"));
-  EXPECT_THAT(told.all(),
+  Messages messages;
+  EXPECT_THROW(train(inputs, usual_device(), messages.hooks()), Error);  // the last save fails
+  EXPECT_THAT(messages.all(), HasSubstr("warning: no space"));
+  EXPECT_THAT(messages.all(),
               HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
@@ -134,10 +134,10 @@ TEST(GoingBack, PruningReadsWhatStays) {
 TEST(GoingBack, TheFolderOfARunThatIsOverGivesItsWeightsAndSaysSo) {
   const TempDir dir, other;
   train(every_second(dir));
-  Told told;
-  train(every_second(other, {"checkpoint.load=" + (dir / "w")}), usual_device(), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("taking the weights of " + (dir / "w") + " alone"));
-  EXPECT_THAT(told.all(), HasSubstr(dir / "w/iteration-6"));
+  Messages messages;
+  train(every_second(other, {"checkpoint.load=" + (dir / "w")}), usual_device(), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("taking the weights of " + (dir / "w") + " alone"));
+  EXPECT_THAT(messages.all(), HasSubstr(dir / "w/iteration-6"));
   EXPECT_EQ(metrics_in(other.path()).size(), 6u);
 }
 
@@ -193,15 +193,15 @@ TEST(GoingBack, AnErrorDoesNotTakeTheSaveThatIsOnItsWay) {
 TEST(GoingBack, AFolderThatIsRemovedIsMadeAnew) {
   const TempDir dir;
   for (const bool empty : {false, true}) {
-    Told told;
-    TrainerHooks hooks = told.hooks();
+    Messages messages;
+    TrainerHooks hooks = messages.hooks();
     hooks.on_iteration = [&](IterationMetrics& m) {
       if (m.iteration != 3) return;
       fs::remove_all(dir / "w");
       if (empty) fs::create_directory(dir / "w");
     };
     Job(every_second(dir, {"checkpoint.resume=never", "logging.overwrite=true"})).run(hooks);
-    EXPECT_THAT(told.all(), HasSubstr("was removed during the run; made again"));
+    EXPECT_THAT(messages.all(), HasSubstr("was removed during the run; made again"));
     EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 6}));
     EXPECT_TRUE(fs::exists(dir / "w/model.safetensors"));
     EXPECT_THAT(read_file(dir / "w/.trident-run"), HasSubstr("run_id"));
@@ -210,8 +210,8 @@ TEST(GoingBack, AFolderThatIsRemovedIsMadeAnew) {
 
 TEST(GoingBack, WhatLiesThereNowIsAnothers) {
   const TempDir dir;
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   hooks.on_iteration = [&](IterationMetrics& m) {
     if (m.iteration != 3) return;
     fs::rename(dir / "w", dir / "moved");
@@ -220,8 +220,8 @@ TEST(GoingBack, WhatLiesThereNowIsAnothers) {
   };
   EXPECT_THAT(message_of<Error>([&] { Job(every_second(dir)).run(hooks); }),
               HasSubstr("replaced during the run"));
-  EXPECT_THAT(told.all(), HasSubstr("this folder was replaced"));
-  EXPECT_THAT(told.all(), HasSubstr("CHECKPOINT FAILED after iteration 4"));
+  EXPECT_THAT(messages.all(), HasSubstr("this folder was replaced"));
+  EXPECT_THAT(messages.all(), HasSubstr("CHECKPOINT FAILED after iteration 4"));
   EXPECT_EQ(iterations_in(dir / "w"), std::vector<std::int64_t>());
 }
 

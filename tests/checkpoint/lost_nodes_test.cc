@@ -39,13 +39,13 @@ TEST(LostNodes, ARunThatGoesOnWithoutThemSaysSo) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, three_durable));
   fs::remove_all(dir / "nodes");
-  Told told;
-  run_to_end(on_nodes(dir, three_durable), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("nothing of that is in \"" + (dir / "nodes") +
-                                    "\": resuming without them"));
-  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (dir / "w/iteration-3")));
+  Messages messages;
+  run_to_end(on_nodes(dir, three_durable), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("nothing of that is in \"" + (dir / "nodes") +
+                                        "\": resuming without them"));
+  EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (dir / "w/iteration-3")));
   // At the end of the run nothing is missing any more.
-  Told again;
+  Messages again;
   run_to_end(on_nodes(dir, {"training.train_iters=8"}), again.hooks());
   EXPECT_THAT(again.all(), ::testing::Not(HasSubstr("on its nodes")));
 }

@@ -57,9 +57,9 @@ TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
               (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
     EXPECT_TRUE(find_checkpoints(dir / "w").empty());
     if (!lost.empty()) fs::remove_all(fs::path(node_run_folder(dir)) / lost);
-    Told told;
-    run_to_end(config, told.hooks());
-    EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
+    Messages messages;
+    run_to_end(config, messages.hooks());
+    EXPECT_THAT(messages.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
     expect_as_uninterrupted(dir, whole);
     EXPECT_TRUE(fs::is_empty(dir / "nodes"));  // the run has ended
   }
@@ -90,10 +90,10 @@ TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, {"zero_optimization.stage=1", "model.num_layers=2"}));
   fs::remove_all(fs::path(node_run_folder(dir)) / "node-1");
-  Told told;
+  Messages messages;
   run_to_end(on_nodes(dir, {"runtime.ranks_per_node=1", "model.num_layers=2"}, {.pipeline = 2}),
-             told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
+             messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 7u);
 }
 
@@ -121,11 +121,11 @@ TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
   damage(node_run_folder(dir) + "/node-0" + part);
   EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
   damage(node_run_folder(dir) + "/node-1" + part);
-  Told told;
-  run_to_end(on_nodes(dir, three), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
-  EXPECT_THAT(told.all(), HasSubstr("iteration 4 on the nodes: "));
-  EXPECT_THAT(told.all(), HasSubstr(part + ": bytes 0 to "));
+  Messages messages;
+  run_to_end(on_nodes(dir, three), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
+  EXPECT_THAT(messages.all(), HasSubstr("iteration 4 on the nodes: "));
+  EXPECT_THAT(messages.all(), HasSubstr(part + ": bytes 0 to "));
   expect_as_uninterrupted(dir, whole);
 }
 
@@ -172,9 +172,9 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   killed_at(7, on_nodes(dir, three + Overrides{"checkpoint.local.dir=" + dir / "elsewhere",
                                                "checkpoint.local.interval=100"}));
   comes_back();
-  Told told;
-  run_to_end(on_nodes(dir, three), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("w/iteration-6: iteration 6"));
+  Messages messages;
+  run_to_end(on_nodes(dir, three), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("w/iteration-6: iteration 6"));
   expect_as_uninterrupted(dir, whole);
 }
 
@@ -197,9 +197,9 @@ TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
             (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
   fs::remove(list);
   write_file_atomic(list, text);
-  Told told;
-  run_to_end(on_nodes(dir, three), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4"));
+  Messages messages;
+  run_to_end(on_nodes(dir, three), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("node-*/iteration-4: iteration 4"));
   expect_as_uninterrupted(dir, whole);
 }
 
@@ -220,9 +220,9 @@ TEST(NodeCheckpoint, OfADamagedManifestTheRunSpeaks) {
   for (const char* node : {"/node-0", "/node-1"}) {
     damage(node_run_folder(dir) + node + "/iteration-4/trident/manifest.json");
   }
-  const std::string told = killed_at(6, on_nodes(dir, three));
-  EXPECT_THAT(told, HasSubstr("can't resume from a checkpoint: iteration 4 on the nodes: "));
-  EXPECT_THAT(told, HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
+  const std::string messages = killed_at(6, on_nodes(dir, three));
+  EXPECT_THAT(messages, HasSubstr("can't resume from a checkpoint: iteration 4 on the nodes: "));
+  EXPECT_THAT(messages, HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
 }
 
 // A copied run is independent of the original, and a moved run keeps its checkpoints on the nodes.
@@ -273,15 +273,15 @@ TEST(NodeCheckpoint, OneThatFailsLeavesTheOneBefore) {
     if (fails) throw Error("the memory is full");
   });
   job.inputs.files = &files;
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   hooks.on_iteration = [&](IterationMetrics& m) {
     fails = m.iteration == 4;
     if (m.iteration == 6) throw std::runtime_error("killed");
   };
   EXPECT_THROW(run_job(job, {.trainer = hooks}), std::runtime_error);
-  EXPECT_THAT(told.all(), HasSubstr("CHECKPOINT ON THE NODES FAILED after iteration 4: rank "));
-  EXPECT_THAT(told.all(), HasSubstr("the memory is full; the one of iteration 2 stays"));
+  EXPECT_THAT(messages.all(), HasSubstr("CHECKPOINT ON THE NODES FAILED after iteration 4: rank "));
+  EXPECT_THAT(messages.all(), HasSubstr("the memory is full; the one of iteration 2 stays"));
   EXPECT_EQ(kept_by_nodes(dir),
             (std::set<std::string>{"node-0/iteration-2", "node-1/iteration-2"}));
 }
@@ -301,9 +301,9 @@ TEST(NodeCheckpoint, AFolderThatIsNotTheUsersOwnIsRefused) {
   const std::string own = node_run_folder(dir);
   fs::rename(own, dir / "elsewhere");
   fs::create_directory_symlink(dir / "elsewhere", own);
-  Told told;
+  Messages messages;
   try {
-    run_to_end(config, told.hooks());
+    run_to_end(config, messages.hooks());
     FAIL() << "it has run";
   } catch (const Error& error) {
     EXPECT_THAT(
@@ -346,15 +346,15 @@ TEST(NodeRole, CopiesLieOnOtherNodesAndAreShared) {
 
 TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   const TempDir dir;
-  Told told;
+  Messages messages;
   const Config config = on_nodes(
       dir, {"checkpoint.mtbf_hours=24", "checkpoint.local.interval=1", "training.train_iters=20"});
-  run_to_end(config, told.hooks());
+  run_to_end(config, messages.hooks());
   double pauses = 0;
   for (const auto& line : read_metrics(dir / "log/metrics.jsonl")) {
     pauses += line["save_pause_ms"].get<double>() * 1e-3;
   }
-  const std::string text = told.all();
+  const std::string text = messages.all();
   const auto at = text.find("a save has cost ");
   ASSERT_NE(at, std::string::npos) << text;
   // The last save belongs to no iteration.
@@ -363,10 +363,11 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
 
 TEST(SaveCosts, AreToldAtTheEndOfARun) {
   const TempDir dir;
-  Told told;
+  Messages messages;
   run_to_end(on_nodes(dir, {"checkpoint.mtbf_hours=24", "checkpoint.save_interval=3"}),
-             told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("best intervals by Daly (2006): checkpoint.local.interval "));
+             messages.hooks());
+  EXPECT_THAT(messages.all(),
+              HasSubstr("best intervals by Daly (2006): checkpoint.local.interval "));
 }
 
 }  // namespace

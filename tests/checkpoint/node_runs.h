@@ -38,8 +38,8 @@ inline void run_to_end(const Config& config, const TrainerHooks& hooks = {}) {
 // Runs a process that dies at this iteration, before it writes the iteration's line. Returns its
 // messages.
 inline std::string killed_at(std::int64_t iteration, const Config& config) {
-  Told told;
-  TrainerHooks hooks = told.hooks();
+  Messages messages;
+  TrainerHooks hooks = messages.hooks();
   hooks.on_iteration = [=](IterationMetrics& m) {
     if (m.iteration == iteration) throw std::runtime_error("killed");
   };
@@ -49,7 +49,7 @@ inline std::string killed_at(std::int64_t iteration, const Config& config) {
   } catch (const std::runtime_error& error) {
     EXPECT_STREQ(error.what(), "killed");
   }
-  return told.all();
+  return messages.all();
 }
 
 inline std::string node_run_folder(const TempDir& dir) {

@@ -56,10 +56,10 @@ class PartialLoad : public ::testing::Test {
 
   // Runs a training that begins with this checkpoint, and returns its messages.
   std::string begin(const TempDir& dir, const Overrides& more, const Layout& layout = {}) {
-    Told told;
+    Messages messages;
     train(config(dir, Overrides{"checkpoint.load=" + from()} + more, layout), usual_device(),
-          told.hooks());
-    return told.all();
+          messages.hooks());
+    return messages.all();
   }
 
   const TempDir first_;
@@ -73,10 +73,11 @@ TEST_F(PartialLoad, TheWeightsAloneBeginARunAsAHuggingFaceDirectoryDoes) {
     fs::copy(from() + "/" + name, whole / "hf");
   }
   train(config(whole, {"checkpoint.load=" + (whole / "hf")}));
-  const std::string told = begin(alone, excluding({"optimizer", "iteration", "data"}));
-  EXPECT_THAT(told, HasSubstr("beginning with " + from()));
+  const std::string messages = begin(alone, excluding({"optimizer", "iteration", "data"}));
+  EXPECT_THAT(messages, HasSubstr("beginning with " + from()));
   EXPECT_THAT(
-      told, HasSubstr("left out: the optimizer's state, the iteration and the place in the data"));
+      messages,
+      HasSubstr("left out: the optimizer's state, the iteration and the place in the data"));
   EXPECT_EQ(metrics_in(alone.path()), metrics_in(whole.path()));
   EXPECT_EQ(sums_of(alone / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
 }
@@ -131,10 +132,10 @@ TEST_F(PartialLoad, ARunThatHasBegunSoGoesOnFromItsOwnCheckpointsWhole) {
   const Overrides parts = excluding({"optimizer", "iteration"});
   begin(once, parts);
   const std::string asked = "checkpoint.load=" + from();
-  Told before, told;
+  Messages before, messages;
   train(config(twice, Overrides{asked} + parts), usual_device(), before.hooks(3));
-  train(config(twice, Overrides{asked} + parts), usual_device(), told.hooks());
-  EXPECT_THAT(told.all(), HasSubstr("resuming from " + (twice / "w")));
+  train(config(twice, Overrides{asked} + parts), usual_device(), messages.hooks());
+  EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (twice / "w")));
   EXPECT_EQ(metrics_in(twice.path()), metrics_in(once.path()));
   EXPECT_EQ(sums_of(twice / "w/iteration-6"), sums_of(once / "w/iteration-6"));
 }
@@ -159,10 +160,11 @@ TEST_F(PartialLoad, TensorsOfOtherNamesAreMapped) {
   const TempDir dir, missing, wrong;
   rename_in(from(), "layers.0.mlp.", "blocks.0.ffn.");
   EXPECT_THROW(begin(missing, {}), RequestError);
-  const std::string told =
+  const std::string messages =
       begin(dir, {R"(checkpoint.key_mapping={"blocks.*.ffn.up.weight": "layers.*.mlp.up.weight",
                      "blocks.0.ffn.*": "layers.0.mlp.*"})"});
-  EXPECT_THAT(told, HasSubstr("tensors: blocks.0.ffn.* in the checkpoint is layers.0.mlp.* here"));
+  EXPECT_THAT(messages,
+              HasSubstr("tensors: blocks.0.ffn.* in the checkpoint is layers.0.mlp.* here"));
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(first_ / "w/iteration-6"));
   const auto problem = [&](const char* mapping) -> std::string {
     try {
@@ -243,9 +245,10 @@ TEST_F(PartialLoad, AVocabularyThatGrewKeepsItsRows) {
     const TempDir dir, weights;
     const Overrides zero{"zero_optimization.stage=" + std::to_string(layout.data - 1)};
     // The run saves before any training step: the checkpoint contains the loaded values.
-    const std::string told = begin(dir, still + zero + Overrides{"training.train_iters=4"}, layout);
-    EXPECT_THAT(told, HasSubstr("/model/vocab_size: " + std::to_string(entries) +
-                                " in the checkpoint, now " + std::to_string(entries + 13)));
+    const std::string messages =
+        begin(dir, still + zero + Overrides{"training.train_iters=4"}, layout);
+    EXPECT_THAT(messages, HasSubstr("/model/vocab_size: " + std::to_string(entries) +
+                                    " in the checkpoint, now " + std::to_string(entries + 13)));
     const auto ours = table(dir / "w/iteration-4", "weight/embedding.weight");
     ASSERT_EQ(ours.size(), size + static_cast<std::size_t>(13 * hidden));
     EXPECT_TRUE(std::equal(theirs.begin(), theirs.end(), ours.begin()));
@@ -281,7 +284,7 @@ TEST_F(PartialLoad, AnotherOptimizerSaysWhatItLacksAndWhatItLeaves) {
   EXPECT_THAT(begin(dir, sgd),
               HasSubstr("not loaded from the checkpoint, as this run lacks these states: "
                         "exp_avg, exp_avg_sq\n"));
-  Told told;
+  Messages messages;
   const Overrides from_sgd{"checkpoint.load=" + (dir / "w/iteration-6"), "training.train_iters=9"};
   try {
     train(config(adam, from_sgd));

@@ -65,7 +65,7 @@ TEST(SaveList, WeightsOfAnySizeAreTurnedAndBack) {
     const TempDir whole, dir;
     const Overrides wide{std::string("model.hidden_size=") + hidden};
     Job(every_second(whole, wide)).run();
-    Told dies;
+    Messages dies;
     Job(every_second(dir, wide)).run(dies.hooks(4));
     Job(every_second(dir, wide)).run();
     EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));

@@ -27,9 +27,9 @@ void die_at(std::int64_t iteration, const Config& config) {
 }
 
 std::string said_by(const Config& config) {
-  Told told;
-  Job(config).run(told.hooks());
-  return told.all();
+  Messages messages;
+  Job(config).run(messages.hooks());
+  return messages.all();
 }
 
 TEST(StartedAgain, OverTheWeightsOfTheRunBefore) {

@@ -73,13 +73,13 @@ TEST(TokenizerTraining, ReadsWhatTrainingReads) {
   ASSERT_EQ(::gzwrite(file, text.data(), static_cast<unsigned>(text.size())), std::ssize(text));
   ASSERT_EQ(::gzclose(file), Z_OK);
   spit(dir / "texts/picture.png", "no text");
-  std::vector<std::string> told;
+  std::vector<std::string> messages;
   TokenizerTraining request = training_on(dir / "texts");
-  request.tell = [&](const std::string& line) { told.push_back(line); };
+  request.report = [&](const std::string& line) { messages.push_back(line); };
   const TrainedTokenizer trained = train_tokenizer(request);
   EXPECT_EQ(trained.text, whole);
   EXPECT_EQ(trained.text_bytes, text.size());
-  EXPECT_THAT(told, ::testing::ElementsAre(HasSubstr("left out: ")));
+  EXPECT_THAT(messages, ::testing::ElementsAre(HasSubstr("left out: ")));
   EXPECT_EQ(train_tokenizer(training_on(dir / "texts/*.gz")).text, whole);
 }
 

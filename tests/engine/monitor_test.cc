@@ -35,7 +35,7 @@ Overrides layout_of(const ScheduleConstraints& kind) {
 void expect_parts_of(const Config& config) {
   std::mutex mutex;
   std::vector<double> taken(iterations), parts(iterations);
-  std::vector<StepFigures> told(iterations);
+  std::vector<StepFigures> reported(iterations);
   on_ranks(config, transport_options(config), [&](Rank& own) {
     Monitor monitor(own.stepper, own.model.topology().world.duplicate("monitor"));
     const auto m = config.num_microbatches();
@@ -55,21 +55,21 @@ void expect_parts_of(const Config& config) {
         taken[at] += 1e-6 * static_cast<double>(clock.end.wall_ns - clock.begin.wall_ns) / 2;
       }
       const StepFigures figures = monitor.collect();
-      if (own.model.topology().world.rank() == 0) told[at] = figures;
+      if (own.model.topology().world.rank() == 0) reported[at] = figures;
     }
     own.stepper.wait_for_result();
   });
   for (int k = 0; k < iterations; ++k) {
     const auto at = static_cast<std::size_t>(k);
     double sum = 0;
-    for (const auto& [name, ms] : told[at].parts_ms) {
+    for (const auto& [name, ms] : reported[at].parts_ms) {
       EXPECT_GE(ms, 0) << name;
       sum += ms;
     }
-    EXPECT_EQ(told[at].parts_ms.size(), 4U);
+    EXPECT_EQ(reported[at].parts_ms.size(), 4U);
     EXPECT_NEAR(sum / taken[at], 1, 1e-6) << "iteration " << k + 1;
     // An asynchronous schedule's iterations overlap, so they have no step of their own to replay.
-    EXPECT_EQ(told[at].replayed_ms.has_value(), !schedule_of(config).asynchronous());
+    EXPECT_EQ(reported[at].replayed_ms.has_value(), !schedule_of(config).asynchronous());
   }
 }
 

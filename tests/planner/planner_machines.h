@@ -80,15 +80,16 @@ inline constexpr PublishedRun gpt_39b{48, 8192, 64, 8, 2, 1, 512, 1536, 4};
 inline constexpr PublishedRun gpt_1t{128, 25600, 160, 8, 64, 1, 3072, 3072, 1};
 inline constexpr PublishedRun gpt_530b{105, 20480, 128, 8, 35, 3, 2520, 2520, 1};
 
-inline SimulatedStep simulated(const Config& config, const Machine& machine, const Habits& habits) {
-  return simulate_step(config, *architecture_of(config), machine, habits);
+inline SimulatedStep simulated(const Config& config, const Machine& machine,
+                               const Assumptions& assumptions) {
+  return simulate_step(config, *architecture_of(config), machine, assumptions);
 }
 inline SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a100()) {
   // Without a pipeline, PyTorch's module reduced gradients concurrently with backward.
   const Config config = config_of(run);
-  Habits habits = Habits::of(config);
-  habits.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
-  return simulated(config, machine, habits);
+  Assumptions assumptions = Assumptions::of(config);
+  assumptions.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
+  return simulated(config, machine, assumptions);
 }
 
 }  // namespace trident::testing

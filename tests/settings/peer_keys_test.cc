@@ -43,7 +43,7 @@ TEST(PeerKeys, EachRowLeadsToAKeyThatThereIs) {
 }
 
 // The problem of a key in the config, or by --set.
-std::string told(const std::string& path, const std::string& value = "1") {
+std::string refusal_of(const std::string& path, const std::string& value = "1") {
   const auto problems = problems_of({path + "=" + value});
   EXPECT_EQ(problems.size(), 1) << path;
   return problems.empty() ? "" : problems.front();
@@ -51,10 +51,10 @@ std::string told(const std::string& path, const std::string& value = "1") {
 
 TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
   const auto leads = [](const std::string& path, const std::string& to) {
-    EXPECT_THAT(told(path), ::testing::EndsWith("unknown key; here it is " + to)) << path;
+    EXPECT_THAT(refusal_of(path), ::testing::EndsWith("unknown key; here it is " + to)) << path;
   };
   leads("max_steps", "/training/train_iters");
-  EXPECT_THAT(told("parallel.context_parallel_size"),
+  EXPECT_THAT(refusal_of("parallel.context_parallel_size"),
               ::testing::EndsWith("unknown key; there is no context parallelism here"));
   leads("training.max_steps", "/training/train_iters");
   leads("training.steps", "/training/train_iters");
@@ -70,7 +70,7 @@ TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
   leads("bf16", "/precision/dtype (\"bf16\")");
   leads("--per-device-train-batch-size", "/batch/micro_batch_size");
   // A name of no other trainer is compared by spelling as before.
-  EXPECT_THAT(told("training.train_iter"), HasSubstr("did you mean train_iters?"));
+  EXPECT_THAT(refusal_of("training.train_iter"), HasSubstr("did you mean train_iters?"));
 }
 
 TEST(PeerKeys, SectionsOfPeersAreToldKeyByKey) {

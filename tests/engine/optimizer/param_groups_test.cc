@@ -180,11 +180,11 @@ TEST(MovingAverage, ReplacesNobodyElsesWeights) {
   begin();
   begin({"logging.overwrite=true"});
   // A run without the average reports that the old one stays.
-  std::vector<std::string> told;
+  std::vector<std::string> messages;
   TrainerHooks hooks;
-  hooks.on_message = [&](const std::string& text) { told.push_back(text); };
+  hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
   Job(run_config(dir.path(), small + Overrides{"logging.overwrite=true"})).run(hooks);
-  EXPECT_THAT(told, ::testing::Contains(HasSubstr("w/ema stays as it was")));
+  EXPECT_THAT(messages, ::testing::Contains(HasSubstr("w/ema stays as it was")));
 }
 
 }  // namespace

@@ -168,8 +168,8 @@ std::vector<std::pair<Layout, Simulated>> whole(const LayoutRequest& asked) {
         if (!bounds.bound(one).empty()) return;
         try {
           const Config config = choices.parse(choices.set_of(one));
-          const SimulatedStep step =
-              simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+          const SimulatedStep step = simulate_step(config, *architecture_of(config), asked.machine,
+                                                   Assumptions::of(config));
           all.emplace_back(one, Simulated{step.seconds, step.peak_bytes});
         } catch (const RequestError&) {
           return;  // the search finds the same error

@@ -56,7 +56,7 @@ TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
       const Config config = parse_config(kModel, point.set, asked.load).config;
       if (config.world_size() != 8) continue;
       const SimulatedStep step =
-          simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+          simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
       if (step.peak_bytes > asked.memory) continue;
       EXPECT_GE(step.seconds, best * (1 - 1e-9)) << point.label;
       ++compared;
@@ -75,7 +75,7 @@ TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
     const Config config = parse_config(plan.written, {}, asked.load).config;
     ++of_size[config.world_size()];
     const SimulatedStep step =
-        simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+        simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
     EXPECT_EQ(step.seconds, plan.seconds);
     EXPECT_EQ(step.peak_bytes, plan.peak_bytes);
     EXPECT_LE(plan.peak_bytes, asked.memory);
@@ -177,7 +177,7 @@ TEST(LayoutSearch, SplitsLayersByTheirStagesWorkWhereThatIsFaster) {
   ASSERT_NE(even, best.set);
   const Config config = parse_config(asked.written, even, asked.load).config;
   const SimulatedStep step =
-      simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+      simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
   EXPECT_LT(best.seconds, 0.95 * step.seconds);
   EXPECT_THAT(layouts_text(found, asked), HasSubstr(", layers "));
 }

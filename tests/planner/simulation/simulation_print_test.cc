@@ -25,7 +25,7 @@ TEST(SimulationPrint, ATimelineHasALaneForWhatRunsBesideCompute) {
                                    .micro_batch = 1});
   const Machine machine = dgx_a100();
   const SimulatedStep step =
-      simulate_step(config, *architecture_of(config), machine, Habits::of(config));
+      simulate_step(config, *architecture_of(config), machine, Assumptions::of(config));
   const auto trace = nlohmann::json::parse(drawn(step, machine, "chrome"));
   std::map<std::string, double> seconds;  // by category
   double last = 0;

@@ -52,17 +52,17 @@ TEST(StepSimulation, ABetterMachineIsNeverSlower) {
 TEST(StepSimulation, WhatRunsBesideComputeCostsNoMoreThanApart) {
   const Config config = config_of(gpt_39b);
   const auto seconds = [&](const std::string& assumed) {
-    Habits habits = Habits::of(config);
-    habits.assume(assumed);
-    return simulated(config, dgx_a100(), habits).seconds;
+    Assumptions assumptions = Assumptions::of(config);
+    assumptions.assume(assumed);
+    return simulated(config, dgx_a100(), assumptions).seconds;
   };
   const double all = seconds("gradients=beside,transfers=beside,attention=fused");
   EXPECT_LT(all, seconds("gradients=after"));
   EXPECT_LT(all, seconds("transfers=apart"));
   EXPECT_LT(all, seconds("attention=in_memory"));
-  Habits habits;
-  EXPECT_THROW(habits.assume("gradients=sometimes"), RequestError);
-  EXPECT_THROW(habits.assume(""), RequestError);
+  Assumptions assumptions;
+  EXPECT_THROW(assumptions.assume("gradients=sometimes"), RequestError);
+  EXPECT_THROW(assumptions.assume(""), RequestError);
 }
 
 TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
@@ -84,7 +84,7 @@ TEST(StepSimulation, AStageDoesntWaitForTheSumsOfAnother) {
     Config config = config_of(run);
     const auto step = [&](bool overlap) {
       config.zero_optimization.overlap_comm = overlap;
-      return simulated(config, dgx_a100(), Habits::of(config));
+      return simulated(config, dgx_a100(), Assumptions::of(config));
     };
     const SimulatedStep apart = step(false), beside = step(true);
     double sums = 0;
@@ -101,7 +101,7 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
       R"("data_parallel_size": 4, "tensor_model_parallel_size": 2)", "1f1b", 16, 1, 1024);
   Machine machine = machine_named("dgx_h100");
   const auto simulate = [&] {
-    return simulate_step(config, *architecture_of(config), machine, Habits::of(config));
+    return simulate_step(config, *architecture_of(config), machine, Assumptions::of(config));
   };
   const double fast = simulate().seconds;
   machine.inside.bandwidth /= 100;
@@ -144,9 +144,9 @@ TEST(StepSimulation, RanksThatMeetWithinLayersWaitForTheLastOfThem) {
                                      .batch = 4,
                                      .micro_batch = 1});
     Machine machine = dgx_a100();
-    const SimulatedStep even = simulated(config, machine, Habits::of(config));
+    const SimulatedStep even = simulated(config, machine, Assumptions::of(config));
     machine.device.skew = 0.1;
-    const SimulatedStep skewed = simulated(config, machine, Habits::of(config));
+    const SimulatedStep skewed = simulated(config, machine, Assumptions::of(config));
     const double more = skewed.seconds - even.seconds;
     if (tensor == 1) {
       EXPECT_EQ(more, 0);
@@ -177,7 +177,7 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
                                        "precision.dtype=bf16", "precision.grad_accum_dtype=fp32"});
     const Config changed =
         parse_config(config_to_json(config), overrides, {.constraints = config.constraints}).config;
-    return simulated(changed, dgx_a100(), Habits::of(changed));
+    return simulated(changed, dgx_a100(), Assumptions::of(changed));
   };
   const SimulatedStep flushed = with({"pipeline.schedule=1f1b"});
   const SimulatedStep running = with({"pipeline.schedule=pipedream_2bw"});
@@ -191,7 +191,8 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
 TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   const Config config = config_of(gpt_39b);
   const auto seconds = [&](const WhatIf& what_if) {
-    return simulate_step(config, *architecture_of(config), dgx_a100(), Habits::of(config), what_if)
+    return simulate_step(config, *architecture_of(config), dgx_a100(), Assumptions::of(config),
+                         what_if)
         .seconds;
   };
   const double usual = seconds({});
@@ -211,10 +212,10 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   wide.pipeline = 2, wide.tensor = 1, wide.devices = 24, wide.batch = 48, wide.heads = 48;
   const Config spread = config_of(wide);
   const SimulatedStep reached =
-      simulate_step(spread, *architecture_of(spread), dgx_a100(), Habits::of(spread),
+      simulate_step(spread, *architecture_of(spread), dgx_a100(), Assumptions::of(spread),
                     {.slow_link = 1000, .slow_place = 1});
   const SimulatedStep free =
-      simulate_step(spread, *architecture_of(spread), dgx_a100(), Habits::of(spread));
+      simulate_step(spread, *architecture_of(spread), dgx_a100(), Assumptions::of(spread));
   for (const std::size_t place : {0, 1}) {
     EXPECT_GT(reached.ranks[place].exposed, 100 * free.ranks[place].exposed + 1) << place;
   }
@@ -234,11 +235,11 @@ TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
       config.zero_optimization.stage = zero;
       // Groups of five micro-batches, and a last group of four.
       config.pipeline.microbatch_group_size_per_vp_stage = run.chunks > 1 && zero == 2 ? 5 : 0;
-      const double few = simulated(config, dgx_a100(), Habits::of(config)).seconds;
+      const double few = simulated(config, dgx_a100(), Assumptions::of(config)).seconds;
       Config whole = config;
       whole.pipeline.schedule_file = dir / "whole.csv";
       write_file_atomic(whole.pipeline.schedule_file, to_csv(schedule_of(config)));
-      const double all = simulated(whole, dgx_a100(), Habits::of(config)).seconds;
+      const double all = simulated(whole, dgx_a100(), Assumptions::of(config)).seconds;
       EXPECT_NEAR(few / all, 1, 1e-12) << run.pipeline << " " << run.chunks << " " << zero;
     }
   }
@@ -249,7 +250,8 @@ TEST(StepSimulation, PlacesFoldedAndUnfoldedAgree) {
   const PublishedRun run{32, 8192, 64, 8, 8, 1, 128, 64, 1};
   const Config config = config_of(run);
   const auto simulate = [&](const WhatIf& what_if) {
-    return simulate_step(config, *architecture_of(config), dgx_a100(), Habits::of(config), what_if);
+    return simulate_step(config, *architecture_of(config), dgx_a100(), Assumptions::of(config),
+                         what_if);
   };
   const SimulatedStep folded = simulate({});
   for (int place = 0; place < 8; ++place) {

@@ -145,7 +145,7 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
   EXPECT_THROW(predicted_seconds(config, machine, false), RequestError);
   const double replayed = predicted_seconds(config, machine, true);
   const SimulatedStep shared =
-      simulate_crowded(config, *architecture_of(config), machine, Habits::of(config));
+      simulate_crowded(config, *architecture_of(config), machine, Assumptions::of(config));
   EXPECT_EQ(shared.seconds, replayed);
   EXPECT_EQ(shared.shared_devices, 2);
   // There are four times as many ranks as devices, and they sometimes wait for each other.

@@ -74,27 +74,27 @@ class RunFolder : public ::testing::Test {
 TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) {
   const RunFolders held(config(dir / "a", dir / "w"), 0, "trident train first.json");
   std::filesystem::create_directory_symlink(dir / "w", dir / "link");
-  const auto told = AllOf(HasSubstr("is in use: process " + std::to_string(::getpid()) + " on "),
-                          HasSubstr("(trident train first.json, run id " + held.run_id() + ")"));
-  EXPECT_THAT(refusal(config(dir / "a", "")), AllOf(HasSubstr("/logging/dir"), told));
-  EXPECT_THAT(refusal(config(dir / "b", dir / "w")), AllOf(HasSubstr("/checkpoint/save"), told));
-  EXPECT_THAT(refusal(config(dir / "b", dir / "link")), told);
-  EXPECT_THAT(refusal(config(dir / "b", dir / "a/../w")), told);
-  EXPECT_THAT(refusal(config(dir / "link", "")), AllOf(HasSubstr("/logging/dir"), told));
-  EXPECT_THAT(refusal(config(dir / "b", dir / "a")), AllOf(HasSubstr("/checkpoint/save"), told));
+  const auto refused = AllOf(HasSubstr("is in use: process " + std::to_string(::getpid()) + " on "),
+                             HasSubstr("(trident train first.json, run id " + held.run_id() + ")"));
+  EXPECT_THAT(refusal(config(dir / "a", "")), AllOf(HasSubstr("/logging/dir"), refused));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "w")), AllOf(HasSubstr("/checkpoint/save"), refused));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "link")), refused);
+  EXPECT_THAT(refusal(config(dir / "b", dir / "a/../w")), refused);
+  EXPECT_THAT(refusal(config(dir / "link", "")), AllOf(HasSubstr("/logging/dir"), refused));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "a")), AllOf(HasSubstr("/checkpoint/save"), refused));
   Config all = config(dir / "a", dir / "w");
   all.logging.overwrite = all.checkpoint.overwrite = true;
   EXPECT_THAT(refusal(all), AllOf(HasSubstr("/logging/dir"), HasSubstr("/checkpoint/save")));
-  EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), told);
+  EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), refused);
 }
 
 TEST_F(RunFolder, IsOneSaversAloneToo) {
   std::filesystem::create_directories(dir / "w");
   {
     const FolderLock held(dir / "w");
-    const auto told = HasSubstr("is in use: another process saves weights there");
-    EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), told);
-    EXPECT_THAT(refusal(config(dir / "a", dir / "w")), told);
+    const auto refused = HasSubstr("is in use: another process saves weights there");
+    EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), refused);
+    EXPECT_THAT(refusal(config(dir / "a", dir / "w")), refused);
     EXPECT_THAT(dir.names(), ElementsAre("w"));
   }
   FolderLock lock(dir / "w");

@@ -37,10 +37,10 @@ void change_file(const std::string& folder, const std::string& name, const std::
   });
 }
 
-std::string told_by(const Config& config) {
-  Told told;
-  Job(config).run(told.hooks());
-  return told.all();
+std::string messages_of(const Config& config) {
+  Messages messages;
+  Job(config).run(messages.hooks());
+  return messages.all();
 }
 
 std::string refusal_of(const Config& config) {
@@ -55,7 +55,7 @@ TEST(StartingPoint, ALaterFormatIsNoDamage) {
   EXPECT_THAT(refusal_of(every_second(dir)), HasSubstr("another format"));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
   // A run may go back to an earlier checkpoint if checkpoint.load asks for it.
-  EXPECT_THAT(told_by(every_second(dir, {"checkpoint.load=4"})),
+  EXPECT_THAT(messages_of(every_second(dir, {"checkpoint.load=4"})),
               HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
 }
 
@@ -69,7 +69,7 @@ TEST(StartingPoint, WhatWasACheckpointIsNotTakenForWeightsAlone) {
   fs::remove_all(folder + "/trident");
   EXPECT_THAT(refusal_of(every_second(other, load)), HasSubstr("there is no complete checkpoint"));
   fs::rename(folder, dir / "model");
-  EXPECT_THAT(told_by(every_second(other, {"checkpoint.load=" + (dir / "model")})),
+  EXPECT_THAT(messages_of(every_second(other, {"checkpoint.load=" + (dir / "model")})),
               HasSubstr("beginning with the weights of " + (dir / "model")));
 }
 
@@ -86,9 +86,9 @@ TEST(StartingPoint, DamagedFilesBesideTheWeightsArePassedOver) {
     const std::string path = dir / ("w/iteration-6/" + std::string(file));
     ASSERT_TRUE(fs::exists(path));
     damage(path);
-    const std::string told = told_by(every_second(dir));
-    EXPECT_THAT(told, HasSubstr(path));
-    EXPECT_THAT(told, HasSubstr("resuming from " + (dir / "w/iteration-4")));
+    const std::string messages = messages_of(every_second(dir));
+    EXPECT_THAT(messages, HasSubstr(path));
+    EXPECT_THAT(messages, HasSubstr("resuming from " + (dir / "w/iteration-4")));
     EXPECT_EQ(read_file(dir / "w/iteration-6/generation_config.json"), R"({"eos_token_id": null})");
   }
 }
@@ -103,7 +103,7 @@ TEST(StartingPoint, EpochsAreThoseOfTheSamplesThatAreLeft) {
   const std::int64_t samples = whole.datasets.train->samples_per_epoch();
   ASSERT_EQ(whole.config.training.train_iters, samples / 4);
   ASSERT_GT(samples, 40);
-  Told dies;
+  Messages dies;
   Job(config("4")).run(dies.hooks(4));
   const Manifest saved = *find_checkpoints(dir / "w").back().manifest;
   const TrainingInputs same = prepare_training(config("4"));
@@ -123,7 +123,7 @@ TEST(StartingPoint, WhatFollowsFromTheLengthFollowsFromTheLastOne) {
         dir, {"training.train_iters=null", "training.train_epochs=1", "scheduler.warmup_iters=null",
               "scheduler.warmup_ratio=0.1", std::string("batch.global_batch_size=") + batch});
   };
-  Told dies;
+  Messages dies;
   Job(config("8")).run(dies.hooks(5));
   const std::vector<std::int64_t> saved = iterations_in(dir / "w");
   ASSERT_GE(saved.size(), 2u);
@@ -151,16 +151,16 @@ TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
                         Overrides{"data.train.0.path=" + path, "training.train_iters=4"} + more);
   };
   Job(config(text)).run();
-  EXPECT_THAT(told_by(config(text)), Not(HasSubstr("differs")));
-  const std::string more =
-      told_by(config(where, {"checkpoint.load=" + other.path(), "parallel.rank_order=pp-dp-tp"}));
+  EXPECT_THAT(messages_of(config(text)), Not(HasSubstr("differs")));
+  const std::string more = messages_of(
+      config(where, {"checkpoint.load=" + other.path(), "parallel.rank_order=pp-dp-tp"}));
   EXPECT_THAT(more, HasSubstr("checkpoint.load \"" + other.path() + "\" is not used"));
   EXPECT_THAT(more, HasSubstr("/parallel/rank_order"));
   EXPECT_THAT(more, HasSubstr("/data/train/0/path"));
   EXPECT_THAT(more, Not(HasSubstr("have changed since")));
   letters[7] = 'Z';
   write_file_atomic(text, letters);
-  EXPECT_THAT(told_by(config(text)), HasSubstr("training data's files have changed"));
+  EXPECT_THAT(messages_of(config(text)), HasSubstr("training data's files have changed"));
 }
 
 TEST(StartingPoint, SaysWhichSourcesWouldHaveGivenOtherSamples) {
@@ -179,8 +179,8 @@ TEST(StartingPoint, SaysWhichSourcesWouldHaveGivenOtherSamples) {
   };
   EXPECT_EQ(count(0) + count(1), saved.samples);
   EXPECT_EQ(count(0), 3 * count(1));
-  EXPECT_THAT(told_by(config("1")), Not(HasSubstr("come twice")));
-  EXPECT_THAT(told_by(config("3")),
+  EXPECT_THAT(messages_of(config("1")), Not(HasSubstr("come twice")));
+  EXPECT_THAT(messages_of(config("3")),
               HasSubstr("data.train.1: " + std::to_string(count(1)) +
                         " of its samples had been consumed, " + std::to_string(saved.samples / 2) +
                         " would have been"));
@@ -194,7 +194,7 @@ TEST(StartingPoint, AKeyThatTheCheckpointsProgramDidNotKnowIsAtItsDefault) {
   ASSERT_TRUE(saved["model"].erase("tie_word_embeddings"));
   ASSERT_TRUE(saved["training"].erase("label_smoothing"));
   change_file(folder, "trident/config.json", saved.dump());
-  EXPECT_THAT(told_by(every_second(dir)), Not(HasSubstr("differs")));
+  EXPECT_THAT(messages_of(every_second(dir)), Not(HasSubstr("differs")));
   EXPECT_THAT(refusal_of(every_second(dir, {"model.tie_word_embeddings=false"})),
               HasSubstr("/model/tie_word_embeddings: is false, the checkpoint's model has true"));
 }
@@ -253,7 +253,7 @@ TEST(StartingPoint, LogsThatCantBeGoneOnWithMoveNothing) {
   // Some lines of the log were lost.
   std::string first = text.substr(0, text.find('\n') + 1);
   write_file_atomic(path, first);
-  EXPECT_THAT(told_by(every_second(dir, {"training.train_iters=8"})),
+  EXPECT_THAT(messages_of(every_second(dir, {"training.train_iters=8"})),
               HasSubstr("lacks 5 of the iterations up to 6"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }

@@ -133,9 +133,9 @@ TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
     TrainingJob job = job_of(config, slow);
     EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
     EXPECT_EQ(job.facts.made_by.at("bf16 products"), "widened");
-    Told told;
-    run_job(job, {.trainer = told.hooks(2)});
-    EXPECT_THAT(told.all(), HasSubstr("bf16 products: widened"));
+    Messages messages;
+    run_job(job, {.trainer = messages.hooks(2)});
+    EXPECT_THAT(messages.all(), HasSubstr("bf16 products: widened"));
   }
   EXPECT_EQ(way_in(dir / "log/config.json"), "widened");
   EXPECT_EQ(way_in(dir / "w/iteration-2/trident/config.json"), "widened");
@@ -147,10 +147,10 @@ TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
   // The job runs on a machine that would choose otherwise.
   TrainingJob job = job_of(config, fast);
   EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
-  Told told;
-  run_job(job, {.trainer = told.hooks()});
-  EXPECT_THAT(told.all(), HasSubstr("bf16 products stay widened"));
-  EXPECT_THAT(told.all(), Not(HasSubstr("differs from the checkpoint: /runtime")));
+  Messages messages;
+  run_job(job, {.trainer = messages.hooks()});
+  EXPECT_THAT(messages.all(), HasSubstr("bf16 products stay widened"));
+  EXPECT_THAT(messages.all(), Not(HasSubstr("differs from the checkpoint: /runtime")));
 }
 
 TEST(Bf16Products, AnotherWayThatIsAskedForIsToldWhereARunGoesOn) {
@@ -158,16 +158,17 @@ TEST(Bf16Products, AnotherWayThatIsAskedForIsToldWhereARunGoesOn) {
   const Overrides bf16{"precision.dtype=bf16", "runtime.device=cpu", "training.train_iters=4"};
   {
     TrainingJob job = job_of(every_second(dir, bf16), slow);
-    Told told;
-    run_job(job, {.trainer = told.hooks(2)});
+    Messages messages;
+    run_job(job, {.trainer = messages.hooks(2)});
   }
   TrainingJob job =
       job_of(every_second(dir, bf16 + Overrides{"runtime.bf16_products=native"}), slow);
   EXPECT_EQ(job.inputs.config.runtime.bf16_products, "native");
-  Told told;
-  run_job(job, {.trainer = told.hooks()});
-  EXPECT_THAT(told.all(), HasSubstr("/runtime/bf16_products: \"widened\" in the checkpoint, now "
-                                    "\"native\""));
+  Messages messages;
+  run_job(job, {.trainer = messages.hooks()});
+  EXPECT_THAT(messages.all(),
+              HasSubstr("/runtime/bf16_products: \"widened\" in the checkpoint, now "
+                        "\"native\""));
 }
 
 TEST(Bf16Products, WhatIsAskedForIsNotReplacedByWhatRankZeroHasChosen) {

@@ -81,11 +81,11 @@ TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
   double fastest = 0;
   for (const IterationMetrics& m : summary.history) fastest = std::max(fastest, 1e12 * m.tflops);
   EXPECT_NEAR(summary.rate.total() / fastest, 1, 1e-12);
-  const auto told = closing_json(job, summary);
-  EXPECT_EQ(told["product_rate"].get<double>(), summary.rate.total());
-  EXPECT_LE(told["mfu"].get<double>(), 1);
+  const auto result = closing_json(job, summary);
+  EXPECT_EQ(result["product_rate"].get<double>(), summary.rate.total());
+  EXPECT_LE(result["mfu"].get<double>(), 1);
   const IterationMetrics& second = summary.history.back();
-  EXPECT_NEAR(told["tokens_per_second"].get<double>() / second.tokens_per_second, 1, 1e-12);
+  EXPECT_NEAR(result["tokens_per_second"].get<double>() / second.tokens_per_second, 1, 1e-12);
 }
 
 TEST(TrainingJob, HoldsItsFoldersAsLongAsItLives) {
