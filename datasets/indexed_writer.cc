@@ -49,14 +49,14 @@ IndexedWriter::IndexedWriter(const std::string& prefix, std::int64_t vocab_size)
 void IndexedWriter::append(std::span<const std::int32_t> tokens) {
   const std::size_t width = wide_ ? 4 : 2;
   while (!tokens.empty()) {
-    const auto room =
+    const auto space =
         static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() - sequence_);
-    if (room == 0) {
+    if (space == 0) {
       end_sequence();
       goes_on_ = true;
       continue;
     }
-    const auto part = tokens.first(std::min({tokens.size(), room, kBuffer / 4}));
+    const auto part = tokens.first(std::min({tokens.size(), space, kBuffer / 4}));
     const std::size_t before = buffer_.size();
     buffer_.resize(before + part.size() * width);
     std::byte* to = buffer_.data() + before;

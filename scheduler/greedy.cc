@@ -99,7 +99,7 @@ class Greedy {
     int finished = schedule_.microbatches;
     for (int stage : held) finished = std::min(finished, stages_[stage].weights);
     return (stages_[held.front()].forwards - finished + 1) * schedule_.chunks <=
-           problem_.room[rank];
+           problem_.memory_limit[rank];
   }
 
   // Runs one action, or sleeps until the next input.
@@ -108,8 +108,8 @@ class Greedy {
     auto forward = next(rank, Kind::forward, now);
     const auto backward = next(rank, Kind::backward_input, now);
     const auto weight = next(rank, Kind::backward_weight, now);
-    const bool full =
-        problem_.held(state.forwards + 1, state.inputs, state.weights) > problem_.room[rank];
+    const bool full = problem_.held(state.forwards + 1, state.inputs, state.weights) >
+                      problem_.memory_limit[rank];
     const bool waiting = forward.second <= now;  // for memory
     if (full || state.forwards - state.inputs >= rule_.most_ahead[rank]) forward = {-1, never};
     const bool forward_first =
@@ -197,7 +197,7 @@ std::vector<double> filling_warm_up(const SearchProblem& problem, bool early) {
   for (int rank = p - 1; rank >= 0; --rank) {
     int count = 1;
     double end = begin + times.forward[rank];
-    while (count < problem.empty.microbatches && count + 1 <= problem.room[rank] &&
+    while (count < problem.empty.microbatches && count + 1 <= problem.memory_limit[rank] &&
            (early ? end + times.forward[rank] <= gradient : end < gradient)) {
       end += times.forward[rank];
       ++count;

@@ -130,13 +130,13 @@ bool may_pass(const Action& moved, const Action& passed, bool earlier) {
   return order(first.kind) > order(second.kind);  // false for a valid list
 }
 
-bool fits(const SearchProblem& problem, std::span<const Action> actions, double room) {
+bool fits(const SearchProblem& problem, std::span<const Action> actions, double memory_limit) {
   int forwards = 0, inputs = 0, weights = 0;
   for (const Action& action : actions) {
     ++(action.kind == Kind::forward          ? forwards
        : action.kind == Kind::backward_input ? inputs
                                              : weights);
-    if (problem.held(forwards, inputs, weights) > room) return false;
+    if (problem.held(forwards, inputs, weights) > memory_limit) return false;
   }
   return true;
 }
@@ -194,7 +194,7 @@ Schedule local_search(const SearchProblem& problem, Schedule begun, Objective ob
     shift(from, to);
     ListTimer::Cost now;
     double& late = history[move % history.size()];
-    if (fits(problem, list, problem.room[rank]) && timer.run(lists, objective, now) &&
+    if (fits(problem, list, problem.memory_limit[rank]) && timer.run(lists, objective, now) &&
         (now.total() <= late || now.total() <= cost.total())) {
       cost = now;
       longest = timer.longest();

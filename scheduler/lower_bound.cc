@@ -43,7 +43,7 @@ class Bounds {
   struct Share {
     int first = 0, last = 0;                                         // stages
     int count = 0;                                                   // of chunk forwards
-    double room = 0.0;                                               // memory, in chunk forwards
+    double memory_limit = 0.0;                                       // memory, in chunk forwards
     double forward = 0.0, input = 0.0, weight = 0.0;                 // of all micro-batches
     double most_forward = 0.0, most_input = 0.0, most_weight = 0.0;  // of one chunk
     double least_weight = 0.0;
@@ -56,7 +56,7 @@ class Bounds {
     share.first = *std::min_element(held.begin(), held.end());
     share.last = *std::max_element(held.begin(), held.end());
     share.count = m_ * static_cast<int>(held.size());
-    share.room = std::min<double>(problem_.room[rank], share.count);
+    share.memory_limit = std::min<double>(problem_.memory_limit[rank], share.count);
     share.least_weight = times_.backward_weight[share.first];
     for (int stage : held) {
       share.forward += m_ * times_.forward[stage];
@@ -100,7 +100,7 @@ class Bounds {
   double idle_at_first(const Share& share) const {
     const double comes =
         forwards(share.first, share.last) + times_.forward[share.last] + there_and_back(share.last);
-    return std::max(0.0, comes - std::floor(share.room) * share.most_forward);
+    return std::max(0.0, comes - std::floor(share.memory_limit) * share.most_forward);
   }
 
   // Between its last forward and that micro-batch's input gradient a rank can run only the
@@ -108,18 +108,18 @@ class Bounds {
   double idle_after_forwards(const Share& share) const {
     const double away = there_and_back(share.last);
     const double kept = problem_.kept_for_weights;
-    const double room = share.room - 1.0;
+    const double memory_limit = share.memory_limit - 1.0;
     const int most = share.count - 1;
-    // x chunks with both gradients to run, y with only the weight gradient: x + kept*y <= room, x +
-    // y <= most.
+    // x chunks with both gradients to run, y with only the weight gradient: x + kept*y <=
+    // memory_limit, x + y <= most.
     const double both = share.most_input + share.most_weight;
-    const double x_alone = std::min<double>(room, most);
+    const double x_alone = std::min<double>(memory_limit, most);
     double busy = x_alone * both;
     if (kept < 1.0) {
-      const double y_alone = kept > 0.0 ? std::min<double>(most, room / kept) : most;
+      const double y_alone = kept > 0.0 ? std::min<double>(most, memory_limit / kept) : most;
       busy = std::max(busy, y_alone * share.most_weight);
       // The corner of both constraints.
-      const double x = (room - kept * most) / (1.0 - kept);
+      const double x = (memory_limit - kept * most) / (1.0 - kept);
       if (x >= 0.0 && x <= most) busy = std::max(busy, x * both + (most - x) * share.most_weight);
     }
     return std::max(0.0, away - busy);
@@ -129,7 +129,7 @@ class Bounds {
   // before the first gradient; then the larger.
   double idle(const Share& share) const {
     const double first = idle_at_first(share), after = idle_after_forwards(share);
-    return std::floor(share.room) < share.count ? first + after : std::max(first, after);
+    return std::floor(share.memory_limit) < share.count ? first + after : std::max(first, after);
   }
 
   // From a rank's first forward to the end of its last input gradient: all forwards and input
@@ -137,7 +137,7 @@ class Bounds {
   // time.
   double until_last_input(const Share& share) const {
     const double kept = problem_.kept_for_weights;
-    const double left = kept > 0.0 ? std::floor((share.room - 1.0) / kept) : share.count;
+    const double left = kept > 0.0 ? std::floor((share.memory_limit - 1.0) / kept) : share.count;
     const double done = std::max(0.0, share.count - 1 - left);
     return share.forward + share.input + done * share.least_weight + idle(share);
   }

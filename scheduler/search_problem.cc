@@ -27,7 +27,8 @@ SearchProblem SearchProblem::of(const ScheduleRequest& request, Schedule empty) 
   problem.kept_for_weights = request.memory.kept_for_weights;
   for (int rank = 0; rank < empty.stages; ++rank) {
     const double most = request.memory.unlimited() ? empty.microbatches : request.memory.of(rank);
-    problem.room.push_back(std::min<double>(most, empty.microbatches) * empty.chunks + 1e-9);
+    problem.memory_limit.push_back(std::min<double>(most, empty.microbatches) * empty.chunks +
+                                   1e-9);
   }
   problem.empty = std::move(empty);
   return problem;

@@ -13,8 +13,8 @@ struct SearchProblem {
   Schedule empty;    // sizes and placement; no actions
   StageTimes times;  // [p*v]
   double transfer = 0.0;
-  std::vector<double> room;       // memory of each rank [p], in chunk forwards
-  double kept_for_weights = 1.0;  // share of a chunk forward kept from I until W
+  std::vector<double> memory_limit;  // memory of each rank [p], in chunk forwards
+  double kept_for_weights = 1.0;     // share of a chunk forward kept from I until W
 
   // Uses request.stage_times if they have one time per stage of `empty`, else request.times.
   static SearchProblem of(const ScheduleRequest&, Schedule empty);

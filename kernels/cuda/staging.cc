@@ -29,8 +29,8 @@ std::span<std::byte> UploadRing::take(std::size_t wanted) {
     // The free range lies between the head and the oldest copy, around the end of the ring.
     const std::size_t tail = in_flight_.front().begin;
     if (head_ == memory_.size()) head_ = 0;
-    const std::size_t room = head_ > tail ? memory_.size() - head_ : tail - head_;
-    if (room > 0) return {memory_.data() + head_, std::min(room, wanted)};
+    const std::size_t space = head_ > tail ? memory_.size() - head_ : tail - head_;
+    if (space > 0) return {memory_.data() + head_, std::min(space, wanted)};
     in_flight_.front().done->synchronize();
     retire();
   }

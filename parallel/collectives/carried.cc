@@ -124,10 +124,10 @@ class Carrying {
   void cut(std::size_t slot_bytes) {
     const auto members = static_cast<std::int64_t>(exchange_.size());
     const std::size_t staged = static_cast<std::size_t>(n_ / members * (members - 1)) * element_;
-    const std::size_t room = std::min(slot_bytes / static_cast<std::size_t>(chains_ + 1) / element_,
-                                      staged / places / wide_);
+    const std::size_t space = std::min(
+        slot_bytes / static_cast<std::size_t>(chains_ + 1) / element_, staged / places / wide_);
     const std::int64_t part = (n_ + chains_ - 1) / chains_;
-    const std::int64_t longest = static_cast<std::int64_t>(room) / 64 * 64;
+    const std::int64_t longest = static_cast<std::int64_t>(space) / 64 * 64;
     const std::int64_t few =
         std::min(fewest_pieces, part * static_cast<std::int64_t>(element_) / smallest_piece_bytes);
     pieces_ = std::max({std::int64_t{1}, few, (part + longest - 1) / longest});

@@ -380,12 +380,12 @@ bool is_crowded(int ranks, const Machine& machine) {
 SimulatedStep simulate_crowded(const Config& config, const Architecture& architecture,
                                const Machine& machine, const Assumptions& assumptions,
                                const WhatIf& what_if) {
-  Machine roomy = machine;
-  roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
-  roomy.nodes = 1;
+  Machine uncrowded = machine;
+  uncrowded.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
+  uncrowded.nodes = 1;
   WhatIf free = what_if;
   free.free_messages = true;
-  SimulatedStep step = simulate_step(config, architecture, roomy, assumptions, free);
+  SimulatedStep step = simulate_step(config, architecture, uncrowded, assumptions, free);
   step.shared_devices = machine.nodes * machine.devices_per_node;
   double computed = 0;
   for (const RankSeconds& rank : step.ranks) computed += rank.busy.compute();

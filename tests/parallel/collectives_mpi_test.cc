@@ -4,7 +4,7 @@
 //                                             unopened
 //   mpirun -n 8 parallel_collectives_mpi_test late_by_mpi|late_by_mpi_first|mismatch_by_mpi
 //   mpirun -n 4 parallel_collectives_mpi_test late_carried_1|late_carried_2|late_carried_first_3
-// and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
+// and one that must not: without_timeout. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -171,7 +171,7 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() != 1) throw std::runtime_error("disk full");
        g.barrier(c);
      }},
-    {"patient",
+    {"without_timeout",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
        const ProcessGroup files = g.without_timeout("files");
        for (int slow = 0; slow < g.size(); ++slow) {
@@ -197,8 +197,8 @@ const std::map<std::string, Scenario> scenarios = {
      }}};
 
 int run_scenario(const std::string& name) {
-  const bool short_of_time = name.starts_with("late") || name == "files" || name == "patient" ||
-                             name == "frozen" || name == "unopened";
+  const bool short_of_time = name.starts_with("late") || name == "files" ||
+                             name == "without_timeout" || name == "frozen" || name == "unopened";
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);

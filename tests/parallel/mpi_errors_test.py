@@ -120,8 +120,8 @@ class MpiErrors(unittest.TestCase):
     def test_a_rank_that_does_not_open_the_transport_is_named(self):
         self.expect("unopened", 3, "waited 5 s for rank 1 to open the MPI transport")
 
-    def test_waits_of_a_patient_group_outlast_the_timeout(self):
-        self.assertEqual(self.run_scenario("patient"), (0, []))
+    def test_waits_of_a_group_without_a_timeout_outlast_it(self):
+        self.assertEqual(self.run_scenario("without_timeout"), (0, []))
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def replay(ranks, groups):
     done = [set() for _ in ranks]
     at = [0] * len(ranks)
     mailbox, calls = {}, collections.defaultdict(lambda: [[] for _ in ranks])
-    meetings = collections.defaultdict(dict)  # (group, number of the call) -> rank: (type, size)
+    collectives = collections.defaultdict(dict)  # (group, number of the call) -> rank: (type, size)
     moved = True
     while moved:
         moved = False
@@ -124,12 +124,12 @@ def replay(ranks, groups):
                     mine = calls[name][rank]
                     if not mine or mine[-1] != node.id:
                         mine.append(node.id)
-                        meetings[name, len(mine)][rank] = (a["comm_type"], a["comm_size"])
-                    meeting = meetings[name, len(mine)]
-                    assert len(set(meeting.values())) == 1, f"group {name}: {meeting}"
+                        collectives[name, len(mine)][rank] = (a["comm_type"], a["comm_size"])
+                    collective = collectives[name, len(mine)]
+                    assert len(set(collective.values())) == 1, f"group {name}: {collective}"
                     # ASTRA-sim waits later for a collective that runs concurrently with compute;
                     # here the rank waits at once.
-                    if len(meeting) < len(groups[name]):
+                    if len(collective) < len(groups[name]):
                         break
                 done[rank].add(node.id)
                 at[rank] += 1

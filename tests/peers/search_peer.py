@@ -33,7 +33,7 @@ def random_case(rng):
 
     return {"p": p, "m": m, "F": times(5, 30), "B": times(5, 30), "W": times(3, 30),
             "C": rng.choice([0, 1, 4]), "kept": rng.choice([1, 1, 0.5, 0.3]),
-            "room": rng.choice([None, [p] * p, [p] * p, [2 * p] * p, [p - r for r in range(p)]])}
+            "memory_limit": rng.choice([None, [p] * p, [p] * p, [2 * p] * p, [p - r for r in range(p)]])}
 
 
 def optimum(case, objective, seconds):
@@ -62,7 +62,7 @@ def optimum(case, objective, seconds):
             # Micro-batches are alike, so a fixed order loses no solutions.
             for kind in "FIW" if i else "":
                 model.Add(begin[kind, stage, i] >= end[kind, stage, i - 1])
-        if case["room"] is not None:
+        if case["memory_limit"] is not None:
             held, sizes = [], []
             kept = round(case["kept"] * UNIT)
             for i in range(m):
@@ -71,7 +71,7 @@ def optimum(case, objective, seconds):
                     held.append(model.NewIntervalVar(first, model.NewIntVar(0, horizon, ""), last,
                                                      ""))
                     sizes.append(size)
-            model.AddCumulative(held, sizes, case["room"][stage] * UNIT)
+            model.AddCumulative(held, sizes, case["memory_limit"][stage] * UNIT)
         since = begin["F", stage, 0] if objective == "span" else 0
         model.Add(goal >= end["W", stage, m - 1] - since)
     model.Minimize(goal)
@@ -88,8 +88,8 @@ def found(program, case, objective):
                "--microbatches", str(case["m"]), "--times", f"{times},C={case['C']}",
                "--kept-for-weights", str(case["kept"]), "--objective", objective,
                "--format", "json"]
-    if case["room"] is not None:
-        command += ["--max-in-flight", ":".join(map(str, case["room"]))]
+    if case["memory_limit"] is not None:
+        command += ["--max-in-flight", ":".join(map(str, case["memory_limit"]))]
     report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     simulated = report["simulated"]
     if objective == "makespan":
@@ -106,13 +106,13 @@ def main():
     parser.add_argument("--seconds", default=5, type=float, help="for each proof")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    passed = failed = unproved = worse = 0
+    passed = failed = unverified = worse = 0
     for _ in range(options.cases):
         case = random_case(rng)
         for objective in ("makespan", "span"):
             best = optimum(case, objective, options.seconds)
             if best is None:
-                unproved += 1
+                unverified += 1
                 continue
             ours, bound = found(options.program, case, objective)
             worse += ours > best + 1e-6
@@ -121,7 +121,7 @@ def main():
             else:
                 failed += 1
                 print(f"{case} {objective}: found {ours}, optimum {best}, bound {bound}")
-    print(f"{unproved} not proved in {options.seconds:g} s; {worse} above the optimum, by 1% at most")
+    print(f"{unverified} not verified in {options.seconds:g} s; {worse} above the optimum, by 1% at most")
     # A test without any proven optimum has compared nothing, so it fails.
     failed += passed < options.cases
     print(f"{passed} passed, {failed} failed")

@@ -82,8 +82,8 @@ TEST(MeasuredKernels, TheHostBetweenKernelsIsAMeanWithoutTheLongest) {
 }
 
 // The trace of one rank: kernels of these seconds, with a collective after each.
-OperationTrace meeting(const std::vector<double>& seconds, const std::string& group = "tensor",
-                       bool beside = false) {
+OperationTrace collective_of(const std::vector<double>& seconds,
+                             const std::string& group = "tensor", bool beside = false) {
   OperationTrace trace;
   const int number = trace.number_of(group, 2, 0);
   for (const double one : seconds) {
@@ -94,7 +94,7 @@ OperationTrace meeting(const std::vector<double>& seconds, const std::string& gr
 }
 
 TEST(MeasuredSkew, IsWhatTheLastTakesMoreThanTheMean) {
-  const OperationTrace first = meeting({1, 4}), second = meeting({3, 2});
+  const OperationTrace first = collective_of({1, 4}), second = collective_of({3, 2});
   MeasuredSkew skew;
   EXPECT_EQ(skew.part(), std::nullopt);
   skew.take({&first, &second});
@@ -106,17 +106,19 @@ TEST(MeasuredSkew, IsWhatTheLastTakesMoreThanTheMean) {
 
 TEST(MeasuredSkew, IsOfMeetingsWithinLayersThatAreWaitedFor) {
   MeasuredSkew skew;
-  const OperationTrace first = meeting({1, 4}, "data"), second = meeting({3, 2}, "data");
+  const OperationTrace first = collective_of({1, 4}, "data"),
+                       second = collective_of({3, 2}, "data");
   skew.take({&first, &second});
-  const OperationTrace one = meeting({1, 4}, "tensor", true), two = meeting({3, 2}, "tensor", true);
+  const OperationTrace one = collective_of({1, 4}, "tensor", true),
+                       two = collective_of({3, 2}, "tensor", true);
   skew.take({&one, &two});
   EXPECT_EQ(skew.part(), std::nullopt);
   // A trace that ended early isn't compared.
-  const OperationTrace whole = meeting({1, 4}), part = meeting({1});
+  const OperationTrace whole = collective_of({1, 4}), part = collective_of({1});
   skew.take({&whole, &part});
   EXPECT_EQ(skew.part(), std::nullopt);
   // The skew is never above 1.
-  const OperationTrace quick = meeting({1}), slow = meeting({99});
+  const OperationTrace quick = collective_of({1}), slow = collective_of({99});
   skew.take({&quick, &quick, &quick, &slow});
   EXPECT_THAT(skew.part(), Optional(1.0));
 }

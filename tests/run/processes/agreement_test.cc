@@ -61,18 +61,18 @@ std::vector<std::vector<Fingerprint>> prints_of_ranks(const std::vector<std::str
   std::vector<std::vector<Fingerprint>> prints(paths.size());
   std::vector<std::string> given(paths.size());
   std::string answer;
-  std::barrier meeting(ranks);
+  std::barrier all_ranks(ranks);
   std::vector<std::jthread> threads;
   for (std::size_t rank = 0; rank < paths.size(); ++rank) {
     threads.emplace_back([&, rank] {
       prints[rank] = file_fingerprints({{"file", paths[rank]}}, static_cast<int>(rank),
                                        [&](const auto& own, const auto& make) {
                                          given[rank] = own;
-                                         meeting.arrive_and_wait();
+                                         all_ranks.arrive_and_wait();
                                          if (rank == 0) answer = make(given);
-                                         meeting.arrive_and_wait();
+                                         all_ranks.arrive_and_wait();
                                          std::string mine = answer;
-                                         meeting.arrive_and_wait();
+                                         all_ranks.arrive_and_wait();
                                          return mine;
                                        });
     });
