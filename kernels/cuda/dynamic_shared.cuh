@@ -19,8 +19,8 @@ inline uint4* dynamic_shared() {
 }
 #endif
 
-// The bytes that each of `blocks` blocks on a multiprocessor of the current device may have. CUDA
-// reserves 1 KiB of each block's share.
+// The bytes that each of `blocks` blocks on a multiprocessor of the current device may have. Of a
+// block's share, CUDA reserves 1 KiB, and 1 KiB is left for the kernel's own variables.
 inline std::int64_t shared_bytes_each(int blocks) {
   int device = 0, most = 0, all = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -28,7 +28,7 @@ inline std::int64_t shared_bytes_each(int blocks) {
         "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device),
         "cudaDeviceGetAttribute");
-  return std::min(most, all / blocks - 1024);
+  return std::min(most, all / blocks) - 2048;
 }
 
 // As start(), with `bytes` of dynamic shared memory for each block.
