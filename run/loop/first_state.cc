@@ -30,8 +30,8 @@ void restore_checkpoint(const TrainingInputs& inputs, Stepper& stepper, const Pr
     State state = stepper.state();
     if (taken.all()) state.numbers.push_back({"skipped", &first.skipped});
     if (from.on_nodes != nullptr) {
-      Context context(*host, 1);
-      gathered = std::make_unique<GatheredParts>(context, files, *inputs.files, *from.manifest,
+      Context host_context(*host, 1);
+      gathered = std::make_unique<GatheredParts>(host_context, files, *inputs.files, *from.manifest,
                                                  *from.on_nodes,
                                                  needed_files(state, *from.manifest, taken));
     }
