@@ -118,7 +118,7 @@ const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
                                                    const SavedShard& shard) {
   const SafetensorsEntry& entry = tensors_of(shard.file).at(shard.tensor);
   std::vector<std::int64_t> shape{shard.slice.rows};
-  if (tensor.shape.rank() == 2) shape.push_back(shard.slice.columns);
+  if (tensor.shape.rank() > 1) shape.push_back(shard.slice.columns);
   if (shard.transposed) std::ranges::reverse(shape);
   if (entry.dtype == tensor.dtype && entry.shape == shape) return entry;
   throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",

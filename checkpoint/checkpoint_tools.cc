@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 void each_part(CheckpointReader& reader, const std::string& name,
                const std::function<void(std::span<const std::byte>)>& visit) {
   const SavedTensor& tensor = *reader.find(name);
-  const std::int64_t rows = tensor.shape.dim(0);
-  const std::int64_t columns = tensor.shape.rank() == 1 ? 1 : tensor.shape.dim(1);
+  const std::int64_t rows = tensor.shape.matrix_rows(), columns = tensor.shape.matrix_columns();
   const auto row_bytes = static_cast<std::uint64_t>(columns) * size_of(tensor.dtype);
   const auto most = static_cast<std::int64_t>(
       std::max<std::uint64_t>(1, checkpoint_block / std::max<std::uint64_t>(1, row_bytes)));

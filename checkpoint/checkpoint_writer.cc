@@ -152,7 +152,7 @@ class CheckpointWriter {
     const SafetensorsSetLayout& weights = list_.weights();
     for (const auto& file : weights.files) manifest.files[file.name].bytes = file.layout.bytes;
     for (const WholeWeight& weight : list_.whole()) {
-      const std::int64_t columns = weight.shape.rank() == 1 ? 1 : weight.shape.dim(1);
+      const std::int64_t columns = weight.shape.matrix_columns();
       SavedTensor& saved = manifest.tensors[saved_name("weight", weight.name)];
       saved.shape = weight.shape;
       for (const HuggingFaceTensor& tensor : weight.tensors) {

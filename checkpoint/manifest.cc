@@ -56,6 +56,14 @@ std::string tensor_text(const SavedTensor& tensor) {
   return text + "]}";
 }
 
+// The oldest version that describes these tensors.
+std::int64_t version_of(const Manifest& manifest) {
+  return std::ranges::any_of(manifest.tensors,
+                             [](const auto& tensor) { return tensor.second.shape.rank() > 2; })
+             ? 2
+             : 1;
+}
+
 std::string file_text(const SavedFile& file) {
   std::string text = fmt::format("{{\"bytes\": {}, \"blocks\": [", file.bytes);
   for (const std::uint64_t sum : file.blocks) {
@@ -129,7 +137,7 @@ bool stays_inside(std::string_view path) {
 
 // Why the shards don't tile the shape, with the first conflicting element; nullopt if they do.
 std::optional<std::string> not_tiled(const Shape& shape, const std::vector<SavedShard>& shards) {
-  const std::int64_t rows = shape.dim(0), columns = shape.rank() == 1 ? 1 : shape.dim(1);
+  const std::int64_t rows = shape.matrix_rows(), columns = shape.matrix_columns();
   std::vector<const TensorSlice*> slices;
   std::int64_t area = 0;
   for (const SavedShard& shard : shards) {
@@ -166,21 +174,24 @@ std::optional<std::string> not_tiled(const Shape& shape, const std::vector<Saved
   return std::nullopt;
 }
 
-Shape shape_of(const ManifestReader& read, const json& value, const std::string& pointer) {
+Shape shape_of(const ManifestReader& read, const json& value, const std::string& pointer,
+               std::int64_t version) {
   read.array(value, pointer);
-  if (value.empty() || value.size() > 2) read.fail(pointer, "needs one or two extents");
-  std::int64_t extents[2] = {1, 1};
+  if (value.empty() || value.size() > (version == 1 ? 2 : Shape::max_rank)) {
+    read.fail(pointer, version == 1 ? "needs one or two extents" : "needs one to four extents");
+  }
+  Shape shape;
+  std::int64_t bytes = 8;
   for (std::size_t d = 0; d < value.size(); ++d) {
     const std::string here = fmt::format("{}/{}", pointer, d);
-    extents[d] = read.count(value[d], here);
-    if (extents[d] == 0) read.fail(here, "is 0: there is no such tensor");
+    const std::int64_t extent = read.count(value[d], here);
+    if (extent == 0) read.fail(here, "is 0: there is no such tensor");
+    if (__builtin_mul_overflow(bytes, extent, &bytes)) {
+      read.fail(pointer, "has more elements than memory can hold");
+    }
+    shape.append(extent);
   }
-  std::int64_t bytes = 0;
-  if (__builtin_mul_overflow(extents[0], extents[1], &bytes) ||
-      __builtin_mul_overflow(bytes, std::int64_t{8}, &bytes)) {
-    read.fail(pointer, "has more elements than memory can hold");
-  }
-  return value.size() == 1 ? Shape{extents[0]} : Shape{extents[0], extents[1]};
+  return shape;
 }
 
 SavedShard shard_of(const ManifestReader& read, const json& value, const std::string& pointer) {
@@ -198,7 +209,7 @@ SavedShard shard_of(const ManifestReader& read, const json& value, const std::st
 }
 
 SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::string& pointer,
-                      const std::map<std::string, SavedFile>& files) {
+                      std::int64_t version, const std::map<std::string, SavedFile>& files) {
   read.object(value, pointer);
   read.only(value, pointer, {"dtype", "shape", "pieces"});
   SavedTensor tensor;
@@ -206,7 +217,7 @@ SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::
   const auto* dtype = std::ranges::find(kDTypes, name, safetensors_name);
   if (dtype == std::end(kDTypes)) read.fail(pointer + "/dtype", "is no type of a state");
   tensor.dtype = *dtype;
-  tensor.shape = shape_of(read, read.member(value, pointer, "shape"), pointer + "/shape");
+  tensor.shape = shape_of(read, read.member(value, pointer, "shape"), pointer + "/shape", version);
   const std::string at = pointer + "/pieces";
   const json& shards = read.array(read.member(value, pointer, "pieces"), at);
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -291,7 +302,7 @@ std::string manifest_text(Manifest& manifest) {
       "\"sequence\": {},\n\"run_id\": {},\n\"made_by\": {},\n"
       "\"data\": {{\"samples\": {}, \"tokens\": {}}},\n\"numbers\": {},\n\"tensors\": {},\n"
       "\"files\": {}",
-      kFormat, Manifest::version, checkpoint_block, manifest.iteration, manifest.sequence,
+      kFormat, version_of(manifest), checkpoint_block, manifest.iteration, manifest.sequence,
       json_string(manifest.run_id), object_text(manifest.made_by, json_string), manifest.samples,
       manifest.tokens, object_text(manifest.numbers, number),
       object_text(manifest.tensors, tensor_text), object_text(manifest.files, file_text));
@@ -310,9 +321,10 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
     read.fail("/format", fmt::format("needs \"{}\"", kFormat));
   }
   const std::int64_t version = read.count(read.member(document, "", "version"), "/version");
-  if (version != Manifest::version) {
-    throw ForeignCheckpoint(fmt::format("{}: /version: {} is another format; this program reads {}",
-                                        name, version, Manifest::version));
+  if (version < 1 || version > Manifest::latest) {
+    throw ForeignCheckpoint(
+        fmt::format("{}: /version: {} is another format; this program reads 1 to {}", name, version,
+                    Manifest::latest));
   }
   read.only(document, "",
             {"format", "version", "block_bytes", "iteration", "sequence", "run_id", "made_by",
@@ -350,7 +362,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
     manifest.files[key] = file_of(read, value, pointer);
   });
   each("tensors", [&](const std::string& key, const json& value, const std::string& pointer) {
-    manifest.tensors[key] = tensor_of(read, value, pointer, manifest.files);
+    manifest.tensors[key] = tensor_of(read, value, pointer, version, manifest.files);
   });
   return manifest;
 }

@@ -15,8 +15,9 @@
 //    "root": "<CRC-64/XZ of the text before this key>"}
 //
 // A one-dimensional tensor is a column. If a piece has a seventh member, `true`, the file's tensor
-// is the transposed slice. The program refuses manifests of later versions; it will always read
-// version 1.
+// is the transposed slice. Version 2 has tensors of up to four dimensions; their columns are the
+// last dimension, and the others in row-major order number the rows. A manifest without such a
+// tensor is of version 1, which every version of the program reads. Later versions are refused.
 //
 // Everything here is pure: it reads and writes no files.
 #pragma once
@@ -68,7 +69,7 @@ struct SavedFile {
 using SavedNumber = std::variant<std::int64_t, double>;
 
 struct Manifest {
-  static constexpr std::int64_t version = 1;
+  static constexpr std::int64_t latest = 2;  // the latest version that this program reads
 
   std::int64_t iteration = 0;  // number of updates that the state has had
   // Grows with every save into a folder, whatever the iterations and the hosts' clocks say: the

@@ -70,7 +70,7 @@ bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entrie
   const Shape& whole = into.placement.global;
   return entries > 0 && is_of_vocabulary(into.parameter->name()) && saved.rank() == whole.rank() &&
          saved.dim(0) == entries && whole.dim(0) > entries &&
-         (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
+         saved.matrix_columns() == whole.matrix_columns();
 }
 
 // Reads 16-bit elements as fp32.
@@ -127,7 +127,7 @@ std::vector<Part> parts_of(const TensorSource& from, CheckpointReader& reader) {
   const StateTensor& into = *from.into;
   for (const LocalSlice& held : into.placement.slices(into.begin, into.tensor.numel())) {
     TensorSlice slice = held.slice;
-    slice.rows = std::min(slice.rows, from.saved->shape.dim(0) - slice.row);
+    slice.rows = std::min(slice.rows, from.saved->shape.matrix_rows() - slice.row);
     if (slice.rows <= 0) continue;
     for (const CheckpointReader::Part& part : reader.parts_of(from.name, slice)) {
       const std::int64_t at = held.local - into.begin + (part.slice.row - slice.row) * held.stride +

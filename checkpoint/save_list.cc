@@ -60,7 +60,7 @@ TensorDeclaration Slice::declaration() const {
       fmt::format("{}@{},{}", saved_name(state, parameter), region.row, region.column),
       dtype,
       {region.rows}};
-  if (shape.rank() == 2) tensor.shape.push_back(region.columns);
+  if (shape.rank() > 1) tensor.shape.push_back(region.columns);
   return tensor;
 }
 

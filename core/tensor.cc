@@ -16,6 +16,23 @@ Shape::Shape(std::initializer_list<std::int64_t> extents) {
   }
 }
 
+Shape Shape::with(int i, std::int64_t extent) const {
+  Shape other = *this;
+  other.extents_[i] = extent;
+  return other;
+}
+
+void Shape::append(std::int64_t extent) {
+  if (rank_ == max_rank) throw Error("a shape has more dimensions than are supported");
+  extents_[rank_++] = extent;
+}
+
+std::int64_t Shape::matrix_rows() const {
+  std::int64_t rows = rank_ == 0 ? 1 : extents_[0];
+  for (int i = 1; i + 1 < rank_; ++i) rows *= extents_[i];
+  return rows;
+}
+
 std::int64_t Shape::numel() const {
   std::int64_t n = 1;
   for (int i = 0; i < rank_; ++i) n *= extents_[i];

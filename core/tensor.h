@@ -25,7 +25,13 @@ class Shape {
   int rank() const { return rank_; }
   std::int64_t operator[](int i) const { return extents_[i]; }  // negative i counts from the end
   std::int64_t dim(int i) const { return extents_[i < 0 ? rank_ + i : i]; }
-  std::int64_t numel() const;  // 1 for rank 0
+  std::int64_t numel() const;                    // 1 for rank 0
+  Shape with(int i, std::int64_t extent) const;  // the same but for one extent
+  void append(std::int64_t extent);              // one more dimension, the last
+  // The tensor as a matrix (parallel/placement.h): its last dimension gives the columns, the others
+  // in row-major order the rows. A vector is one column.
+  std::int64_t matrix_columns() const { return rank_ < 2 ? 1 : extents_[rank_ - 1]; }
+  std::int64_t matrix_rows() const;
   bool operator==(const Shape&) const = default;
   std::string to_string() const;  // "[4, 768]"
 

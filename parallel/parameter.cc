@@ -43,14 +43,13 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
                 const Tensor& weight, std::int64_t first_row) {
   const Placement& placement = spec.placement;
   const Shape& global = placement.global;
-  // A vector counts as one column, with one element a row.
-  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  const std::int64_t columns = global.matrix_columns();
   const std::int64_t begin =
       first_row * (weight.numel() / std::max<std::int64_t>(1, weight.dim(0)));
   NormalArgs args{.key = random_key(seed, spec.name),
                   .deviation = spec.initial.deviation,
                   .mean = spec.initial.mean,
-                  .global_rows = global.dim(0),
+                  .global_rows = global.matrix_rows(),
                   .global_columns = columns};
   const auto slices = placement.slices(begin, weight.numel());
   std::int64_t filled = 0;

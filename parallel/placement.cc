@@ -11,14 +11,9 @@ namespace {
 
 using Shard = Placement::Shard;
 
-// A vector counts as one column.
-std::int64_t extent(const Shape& shape, int dim) {
-  return dim < shape.rank() ? shape.dim(dim) : 1;
-}
-
 std::vector<Shard> shards_of(const Placement& placement, int dim) {
-  if (placement.shardings[dim]) return placement.shardings[dim]->shards;
-  return {{0, extent(placement.global, dim)}};
+  if (placement.is_sharded_along(dim)) return placement.shardings[dim].shards;
+  return {{0, placement.global.dim(dim)}};
 }
 
 std::int64_t total(const std::vector<Shard>& shards) {
@@ -44,6 +39,79 @@ std::vector<Range> ranges(const std::vector<Shard>& shards, std::int64_t begin, 
   return list;
 }
 
+// The rows of a tensor that is viewed as a matrix, which its dimensions before the last one number
+// in row-major order.
+class Rows {
+ public:
+  explicit Rows(const Placement& placement) : placement_(placement) {
+    for (int dim = 0; dim < dims(); ++dim) {
+      shards_.push_back(shards_of(placement, dim));
+      extents_.push_back(total(shards_.back()));
+    }
+  }
+
+  // The ranges of rows that local rows [begin, end) hold.
+  std::vector<Range> held(std::int64_t begin, std::int64_t end) const {
+    std::vector<Range> list;
+    add(0, begin, end, 0, 0, list);
+    return list;
+  }
+
+ private:
+  int dims() const { return std::max(1, placement_.global.rank() - 1); }
+
+  // Adds the rows below an index of the dimensions before `dim`: local rows [begin, end) of those
+  // from `local` on, whose global counterparts begin at `global`.
+  void add(int dim, std::int64_t begin, std::int64_t end, std::int64_t local, std::int64_t global,
+           std::vector<Range>& list) const {
+    const auto d = static_cast<std::size_t>(dim);
+    std::int64_t below = 1, global_below = 1;  // rows of one index of this dimension
+    bool whole = true;                         // all rows below an index are held
+    for (int inner = dim + 1; inner < dims(); ++inner) {
+      below *= extents_[static_cast<std::size_t>(inner)];
+      global_below *= placement_.global.dim(inner);
+      whole = whole && !placement_.is_sharded_along(inner);
+    }
+    if (whole) {
+      for (const Shard& shard : shards_[d]) {
+        const std::int64_t real =
+            std::clamp<std::int64_t>(placement_.global.dim(dim) - shard.begin, 0, shard.count);
+        const std::int64_t first = std::max(begin, local),
+                           last = std::min(end, local + real * below);
+        if (first < last) {
+          append({first, global + shard.begin * global_below + first - local, last - first}, list);
+        }
+        local += shard.count * below;
+      }
+      return;
+    }
+    for (const Shard& shard : shards_[d]) {
+      for (std::int64_t i = 0; i < shard.count; ++i, local += below) {
+        const std::int64_t index = shard.begin + i;
+        const bool padding = index >= placement_.global.dim(dim);
+        if (padding || local >= end || local + below <= begin) continue;
+        add(dim + 1, begin, end, local, global + index * global_below, list);
+      }
+    }
+  }
+  // Joins ranges that follow each other on both sides.
+  static void append(const Range& next, std::vector<Range>& list) {
+    if (!list.empty()) {
+      Range& last = list.back();
+      const bool follows = last.local + last.count == next.local;
+      if (follows && last.global + last.count == next.global) {
+        last.count += next.count;
+        return;
+      }
+    }
+    list.push_back(next);
+  }
+
+  const Placement& placement_;
+  std::vector<std::vector<Shard>> shards_;
+  std::vector<std::int64_t> extents_;  // local
+};
+
 }  // namespace
 
 Placement& Placement::shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
@@ -53,23 +121,53 @@ Placement& Placement::shard(int dim, Group group, const std::vector<std::int64_t
         "placement: dimension {} of {} is missing, or it or the group is sharded already", dim,
         global.to_string()));
   }
-  std::vector<Shard> shards;
+  std::vector<Shard> whole;
   std::int64_t begin = 0;
   for (const std::int64_t block : blocks) {
-    if (block % size != 0) {
-      throw Error(fmt::format("placement: {} does not divide {} of dimension {} of {}", size, block,
-                              dim, global.to_string()));
-    }
-    shards.push_back({begin + rank * (block / size), block / size});
+    whole.push_back({begin, block});
     begin += block;
   }
-  if (size > 1 || begin != global.dim(dim)) shardings[dim] = Sharding{group, std::move(shards)};
+  if (size == 1 && begin == global.dim(dim)) return *this;
+  shardings[dim].shards = std::move(whole);
+  return shard(dim, group, rank, size);
+}
+
+Placement& Placement::shard(int dim, Group group, int rank, int size) {
+  if (dim >= global.rank() || is_sharded_by(group)) {
+    throw Error(fmt::format("placement: dimension {} of {} is missing, or the group shards already",
+                            dim, global.to_string()));
+  }
+  std::vector<Shard> held = shards_of(*this, dim);
+  for (Shard& shard : held) {
+    if (shard.count % size != 0) {
+      throw Error(fmt::format("placement: {} does not divide {} of dimension {} of {}", size,
+                              shard.count, dim, global.to_string()));
+    }
+    shard = {shard.begin + rank * (shard.count / size), shard.count / size};
+  }
+  if (size == 1 && !is_sharded_along(dim)) return *this;
+  shardings[dim].groups.push_back(group);
+  shardings[dim].shards = std::move(held);
   return *this;
 }
 
 bool Placement::is_sharded_by(Group group) const {
-  return std::any_of(std::begin(shardings), std::end(shardings),
-                     [&](const auto& sharding) { return sharding && sharding->group == group; });
+  return std::ranges::any_of(shardings, [&](const Sharding& sharding) {
+    return std::ranges::find(sharding.groups, group) != sharding.groups.end();
+  });
+}
+
+bool Placement::is_sharded() const {
+  return std::ranges::any_of(shardings,
+                             [](const Sharding& sharding) { return !sharding.shards.empty(); });
+}
+
+std::vector<Group> Placement::sharded_by() const {
+  std::vector<Group> groups;
+  for (const Sharding& sharding : shardings) {
+    groups.insert(groups.end(), sharding.groups.begin(), sharding.groups.end());
+  }
+  return groups;
 }
 
 bool Placement::is_same_over(Group group) const {
@@ -80,12 +178,14 @@ bool Placement::is_same_over(Group group) const {
 }
 
 Shape Placement::local() const {
-  const auto held = [&](int dim) { return total(shards_of(*this, dim)); };
-  return global.rank() == 1 ? Shape{held(0)} : Shape{held(0), held(1)};
+  Shape local = global;
+  for (int dim = 0; dim < global.rank(); ++dim)
+    local = local.with(dim, total(shards_of(*this, dim)));
+  return local;
 }
 
 Placement Placement::along(int dim) const {
-  Placement placement = replicated({extent(global, dim)});
+  Placement placement = replicated({dim < global.rank() ? global.dim(dim) : 1});
   placement.shardings[0] = shardings[dim];
   placement.data = data;
   placement.tied = tied;
@@ -94,14 +194,18 @@ Placement Placement::along(int dim) const {
 }
 
 std::vector<LocalSlice> Placement::slices(std::int64_t begin, std::int64_t count) const {
-  const auto rows = shards_of(*this, 0), columns = shards_of(*this, 1);
+  const Rows rows(*this);
+  const bool vector = global.rank() == 1;
+  const int last = global.rank() - 1;
+  const std::vector<Shard> columns = vector ? std::vector<Shard>{{0, 1}} : shards_of(*this, last);
+  const std::int64_t extent = global.matrix_columns();
   const std::int64_t width = total(columns), end = begin + count;
   std::vector<LocalSlice> list;
   // Adds local rows [first, last) and, of each, columns [left, right).
-  const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t left,
+  const auto add = [&](std::int64_t first, std::int64_t last_row, std::int64_t left,
                        std::int64_t right) {
-    for (const Range& row : ranges(rows, first, last, extent(global, 0))) {
-      for (const Range& column : ranges(columns, left, right, extent(global, 1))) {
+    for (const Range& row : rows.held(first, last_row)) {
+      for (const Range& column : ranges(columns, left, right, extent)) {
         list.push_back({{row.global, column.global, row.count, column.count},
                         row.local * width + column.local,
                         width});

@@ -14,8 +14,9 @@
 
 namespace trident {
 
-// Elements [row, row + rows) x [column, column + columns) of a two-dimensional tensor. A vector
-// counts as one column.
+// Elements [row, row + rows) x [column, column + columns) of a tensor that is viewed as a matrix:
+// its columns are the last dimension, its rows all others in row-major order. A vector counts as
+// one column. So a box of a tensor of any number of dimensions is a list of slices.
 struct TensorSlice {
   std::int64_t row = 0, column = 0, rows = 0, columns = 0;
   bool operator==(const TensorSlice&) const = default;
@@ -64,8 +65,10 @@ struct Holder {
   }
 };
 
-// The placement of a tensor of one or two dimensions. Each dimension may be sharded by one group
-// (core/axes.h); an expert's down-projection is sharded by two groups.
+// The placement of a tensor of up to Shape::max_rank dimensions. A list of groups (core/axes.h)
+// shards each dimension: the first group divides its blocks, the next one divides what a rank of
+// the first holds, and so on. A group shards at most one dimension. (DTensor of PyTorch has the
+// same idea, Shard(dim) for each axis of a mesh.)
 struct Placement {
   // A range of a dimension. It may run past the global extent. That part is padding: it is always
   // zero and belongs to no slice.
@@ -74,12 +77,13 @@ struct Placement {
     bool operator==(const Shard&) const = default;
   };
   struct Sharding {
-    Group group;
-    std::vector<Shard> shards;  // held by this rank, in local order
+    std::vector<Group> groups;  // in the order in which they divide; none: the dimension is whole
+    std::vector<Shard> shards;  // held by this rank, in local order; none: the dimension is whole
+    bool operator==(const Sharding&) const = default;
   };
 
-  Shape global;                          // real extents, without padding
-  std::optional<Sharding> shardings[2];  // by dimension; empty where it isn't sharded
+  Shape global;                         // real extents, without padding
+  Sharding shardings[Shape::max_rank];  // by dimension
   // Each rank of these groups has a partial gradient, which is to be summed over the group before
   // use (replicated parameters under sequence parallelism).
   std::vector<Group> partial = {};
@@ -91,17 +95,22 @@ struct Placement {
   static Placement replicated(Shape global) { return {.global = global}; }
   // Shards a dimension that is a stack of blocks (query, key, value), padding at its end included.
   // Each block is split into `size` equal parts, of which this rank, `rank` of `group`, holds one.
-  // Throws Error where `size` does not divide a block, or where the dimension or the group shards
-  // already.
+  // Throws Error where `size` does not divide a block, where the dimension is sharded already, or
+  // where the group shards a dimension.
   Placement& shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
                    int size);
+  // Splits further what this rank holds of a dimension: each of its shards, or all of a dimension
+  // that is whole, into `size` equal parts. Throws Error as above.
+  Placement& shard(int dim, Group group, int rank, int size);
 
-  bool is_sharded_along(int dim) const { return shardings[dim].has_value(); }
+  bool is_sharded_along(int dim) const { return !shardings[dim].shards.empty(); }
   bool is_sharded_by(Group group) const;
-  bool is_sharded() const { return is_sharded_along(0) || is_sharded_along(1); }
+  bool is_sharded() const;
+  // The groups that shard it, by dimension and in their order.
+  std::vector<Group> sharded_by() const;
   // Whether ranks that differ along the group have the same part.
   bool is_same_over(Group group) const;
-  // The placement of one value for each row (dimension 0) or column (dimension 1).
+  // The placement of one value for each index of a dimension.
   Placement along(int dim) const;
   Shape local() const;
   std::int64_t numel() const { return local().numel(); }  // of the local part, with padding

@@ -90,9 +90,8 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
   }
   found->buckets.push_back(index);
   for (const BucketEntry& entry : bucket.layout.entries) {
-    for (const auto& sharding : entry.parameter->spec().placement.shardings) {
-      if (!sharding) continue;
-      const ProcessGroup& group = topology.of(sharding->group);
+    for (const Group sharding : entry.parameter->spec().placement.sharded_by()) {
+      const ProcessGroup& group = topology.of(sharding);
       const bool known = std::any_of(
           found->cutting.begin(), found->cutting.end(),
           [&](const ProcessGroup& one) { return one.world_ranks() == group.world_ranks(); });

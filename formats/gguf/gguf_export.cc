@@ -225,7 +225,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
         throw Error(fmt::format("{}: GGUF has no name for \"{}\"", to, part.name));
       }
       std::vector<std::int64_t> shape{part.rows};
-      if (weight.shape.rank() == 2) shape.push_back(weight.shape.dim(1));
+      if (weight.shape.rank() > 1) shape.push_back(weight.shape.matrix_columns());
       tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});
       sources.push_back({{set, part, weight.shape, false}, entry->rotary_heads});
     }

@@ -184,7 +184,7 @@ std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& ten
     throw RequestError(fmt::format("{}: tensor {} is missing", set.directory(), tensor.name));
   }
   std::vector<std::int64_t> expected{tensor.rows};
-  if (global.rank() == 2) expected.push_back(global.dim(1));
+  if (global.rank() > 1) expected.push_back(global.matrix_columns());
   if (tensor.transposed) std::reverse(expected.begin(), expected.end());
   const bool fewer = grown && !tensor.transposed && entry->shape.size() == expected.size() &&
                      entry->rows() < expected[0];

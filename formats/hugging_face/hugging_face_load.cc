@@ -19,7 +19,7 @@ std::vector<float> read_part(const SafetensorsSet& set,
                              const std::vector<HuggingFaceTensor>& tensors,
                              const Placement& placement, bool grown) {
   const Shape& global = placement.global;
-  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  const std::int64_t columns = global.matrix_columns();
   std::vector<float> values(static_cast<std::size_t>(grown ? 0 : placement.numel()), 0.0f);
   for (const HuggingFaceTensor& tensor : tensors) {
     const WeightRows stored(set, tensor, global, grown);

@@ -34,7 +34,7 @@ WeightRows::WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, cons
     : set_(set),
       tensor_(std::move(tensor)),
       entry_(set.at(checked_name(set, tensor_, global, grown))),
-      columns_(global.rank() == 1 ? 1 : global.dim(1)) {}
+      columns_(global.matrix_columns()) {}
 
 TensorSlice WeightRows::slice() const {
   const std::int64_t rows = tensor_.transposed ? tensor_.rows : entry_.rows();

@@ -9,8 +9,8 @@ namespace {
 
 std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
   if (global.rank() == 1) return {tensor.rows};
-  if (tensor.transposed) return {global.dim(1), tensor.rows};
-  return {tensor.rows, global.dim(1)};
+  if (tensor.transposed) return {global.matrix_columns(), tensor.rows};
+  return {tensor.rows, global.matrix_columns()};
 }
 
 void add(std::vector<WholeWeight>& list, const Architecture& architecture,
@@ -58,7 +58,7 @@ std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>& whol
 void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
                 const SafetensorsSetLayout& layout, const StateTensor& state, const Share& share) {
   const auto weight = std::ranges::find(whole, state.parameter->name(), &WholeWeight::name);
-  const std::int64_t columns = weight->shape.rank() == 1 ? 1 : weight->shape.dim(1);
+  const std::int64_t columns = weight->shape.matrix_columns();
   for (const HuggingFaceTensor& target : weight->tensors) {
     const SafetensorsSetLayout::Place& at = layout.places.find(target.name)->second;
     const FilePlace place{.file = at.file,

@@ -111,7 +111,7 @@ TEST(LostNodes, AnOlderOneOfALaterFormatIsInNobodysWay) {
     killed_at(6, config);
     for (const std::string& one : both_have_four) {
       change_manifest(node_run_folder(dir) + "/" + one,
-                      [](nlohmann::json& document) { document["version"] = 2; });
+                      [](nlohmann::json& document) { document["version"] = 3; });
     }
     if (durable == 5) {
       EXPECT_THAT(killed_at(6, config), HasSubstr("resuming from " + (dir / "w/iteration-5")));

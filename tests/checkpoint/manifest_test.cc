@@ -112,7 +112,7 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
     other[nlohmann::json::json_pointer(path)] = value;
     return message_of(sealed(other));
   };
-  EXPECT_THAT(with("/version", 2), HasSubstr("/version: 2 is another format"));
+  EXPECT_THAT(with("/version", 3), HasSubstr("/version: 3 is another format"));
   EXPECT_THAT(with("/format", "x"), HasSubstr("/format"));
   EXPECT_THAT(with("/iteration", -1), HasSubstr("/iteration: needs a whole number"));
   EXPECT_THAT(with("/iteration", 1.5), HasSubstr("/iteration: needs a whole number"));

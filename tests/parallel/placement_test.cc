@@ -23,10 +23,12 @@ class Draw {
   std::int64_t number(std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
   }
-  // Blocks that `size` divides. The end of the last block may be padding, even all of it.
-  std::vector<std::int64_t> blocks(int size, std::int64_t& real) {
+  std::mt19937& random() { return random_; }
+  // Blocks that `size` divides, of at most `most` elements a rank. The end of the last block may be
+  // padding, even all of it.
+  std::vector<std::int64_t> blocks(int size, std::int64_t most, std::int64_t& real) {
     std::vector<std::int64_t> list(static_cast<std::size_t>(number(1, 3)));
-    for (std::int64_t& block : list) block = size * number(1, 4);
+    for (std::int64_t& block : list) block = size * number(1, most);
     const std::int64_t all = std::accumulate(list.begin(), list.end(), std::int64_t{0});
     real = number(0, 2) == 0 ? number(1, all) : all;
     return list;
@@ -36,41 +38,79 @@ class Draw {
   std::mt19937 random_;
 };
 
-// A tensor sharded over tensor ranks, over pipeline ranks (as experts would be), over both or over
-// neither, as each rank holds it.
+// The groups that shard a dimension, in their order, and its blocks.
+struct DrawnDim {
+  std::int64_t extent = 0;
+  std::vector<std::size_t> groups;
+  std::vector<std::int64_t> blocks;
+};
+constexpr Group groups[] = {Group::tensor, Group::pipeline, Group::batch, Group::shard};
+constexpr std::size_t group_count = std::size(groups);
+
+// A tensor of one to four dimensions as each rank holds it: each group shards one of the dimensions
+// or none, and several may shard the same.
 std::vector<Placement> drawn(Draw& draw) {
-  const int ranks[2] = {static_cast<int>(draw.number(1, 4)), static_cast<int>(draw.number(1, 3))};
-  const bool vector = draw.number(0, 3) == 0, crossed = draw.number(0, 1) == 0;
-  std::vector<std::int64_t> blocks[2];
-  std::int64_t extents[2] = {draw.number(1, 9), draw.number(1, 9)};
-  for (int dim = 0; dim < (vector ? 1 : 2); ++dim) {
-    if (draw.number(0, 2) > 0) blocks[dim] = draw.blocks(ranks[dim], extents[dim]);
+  int sizes[group_count];
+  const auto rank = static_cast<std::size_t>(draw.number(1, 4));
+  std::vector<DrawnDim> dims(rank);
+  for (std::size_t g = 0; g < group_count; ++g) {
+    sizes[g] = static_cast<int>(draw.number(1, 3));
+    const auto dim = static_cast<std::size_t>(draw.number(0, 2 * static_cast<int>(rank)));
+    if (dim < rank) dims[dim].groups.push_back(g);
   }
-  std::vector<Placement> all;
-  for (int a = 0; a < ranks[0]; ++a) {
-    for (int b = 0; b < ranks[1]; ++b) {
-      // Of ranks with the same data only the first is tested.
-      if ((blocks[0].empty() && a > 0) || (blocks[1].empty() && b > 0)) continue;
-      Placement placement =
-          Placement::replicated(vector ? Shape{extents[0]} : Shape{extents[0], extents[1]});
-      const Group groups[2] = {crossed ? Group::pipeline : Group::tensor,
-                               crossed ? Group::tensor : Group::pipeline};
-      for (int dim = 0; dim < 2; ++dim) {
-        if (!blocks[dim].empty()) {
-          placement.shard(dim, groups[dim], blocks[dim], dim == 0 ? a : b, ranks[dim]);
+  Shape global;
+  for (DrawnDim& dim : dims) {
+    std::shuffle(dim.groups.begin(), dim.groups.end(), draw.random());
+    int all = 1;
+    for (const std::size_t g : dim.groups) all *= sizes[g];
+    dim.extent = draw.number(1, rank > 2 ? 4 : 9);
+    if (!dim.groups.empty()) dim.blocks = draw.blocks(all, rank > 2 ? 2 : 4, dim.extent);
+    global.append(dim.extent);
+  }
+  std::vector<Placement> placements{Placement::replicated(global)};
+  for (std::size_t d = 0; d < rank; ++d) {
+    bool first = true;
+    for (const std::size_t g : dims[d].groups) {
+      std::vector<Placement> next;
+      for (const Placement& placement : placements) {
+        for (int place = 0; place < sizes[g]; ++place) {
+          Placement& one = next.emplace_back(placement);
+          if (first) {
+            one.shard(static_cast<int>(d), groups[g], dims[d].blocks, place, sizes[g]);
+          } else {
+            one.shard(static_cast<int>(d), groups[g], place, sizes[g]);
+          }
         }
       }
-      all.push_back(placement);
+      placements = std::move(next);
+      first = false;
     }
   }
-  return all;
+  return placements;
 }
 
-std::int64_t columns_of(const Placement& placement) {
-  return placement.global.rank() == 1 ? 1 : placement.global.dim(1);
+// The global element of each local element, from the indices of each dimension; -1: padding.
+std::vector<std::int64_t> by_indices(const Placement& placement) {
+  const Shape& global = placement.global;
+  std::vector<std::int64_t> elements{0};
+  for (int dim = 0; dim < global.rank(); ++dim) {
+    std::vector<Placement::Shard> shards = placement.shardings[dim].shards;
+    if (shards.empty()) shards = {{0, global.dim(dim)}};
+    std::vector<std::int64_t> next;
+    for (const std::int64_t element : elements) {
+      for (const Placement::Shard& shard : shards) {
+        for (std::int64_t i = shard.begin; i < shard.begin + shard.count; ++i) {
+          const bool real = element >= 0 && i < global.dim(dim);
+          next.push_back(real ? element * global.dim(dim) + i : -1);
+        }
+      }
+    }
+    elements = std::move(next);
+  }
+  return elements;
 }
 
-TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor) {
+TEST(Placement, TheShardsOfAllRanksTileTheTensorOnceForAnyRangesOfTheirBuffers) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
@@ -78,28 +118,28 @@ TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor)
     std::vector<int> covered(static_cast<std::size_t>(all.front().global.numel()));
     for (const Placement& placement : all) {
       const std::int64_t numel = placement.numel();
+      ASSERT_EQ(placement.local().numel(), numel);
+      const std::int64_t columns = placement.global.matrix_columns();
       std::vector<std::int64_t> whole(static_cast<std::size_t>(numel), -1);  // by local element
       for (std::int64_t begin = 0; begin < numel;) {
         const std::int64_t count = std::min(draw.number(1, 1 + numel), numel - begin);
         for (const LocalSlice& held : placement.slices(begin, count)) {
-          each_range(held, columns_of(placement),
-                     [&](std::int64_t local, std::int64_t at, std::int64_t n) {
-                       ASSERT_GE(local, begin);
-                       ASSERT_LE(local + n, begin + count);
-                       for (std::int64_t i = 0; i < n; ++i) {
-                         ASSERT_EQ(
-                             std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
-                         ++covered.at(static_cast<std::size_t>(at + i));
-                       }
-                     });
+          each_range(held, columns, [&](std::int64_t local, std::int64_t at, std::int64_t n) {
+            ASSERT_GE(local, begin);
+            ASSERT_LE(local + n, begin + count);
+            for (std::int64_t i = 0; i < n; ++i) {
+              ASSERT_EQ(std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
+              ++covered.at(static_cast<std::size_t>(at + i));
+            }
+          });
         }
         begin += count;
       }
+      ASSERT_EQ(whole, by_indices(placement));
       // The reverse: for any slice, the elements in it and their local offsets.
-      const Shape& global = placement.global;
-      const std::int64_t columns = columns_of(placement);
-      TensorSlice slice{draw.number(0, global.dim(0) - 1), draw.number(0, columns - 1), 0, 0};
-      slice.rows = draw.number(1, global.dim(0) - slice.row);
+      const std::int64_t rows = placement.global.matrix_rows();
+      TensorSlice slice{draw.number(0, rows - 1), draw.number(0, columns - 1), 0, 0};
+      slice.rows = draw.number(1, rows - slice.row);
       slice.columns = draw.number(1, columns - slice.column);
       std::vector<std::int64_t> held(whole.size(), -1), expected(whole.size(), -1);
       for (const LocalSlice& one : placement.local_slices_of(slice)) {
@@ -152,6 +192,26 @@ TEST(Placement, KnownCases) {
   EXPECT_TRUE(table(3).is_same_over(Group::shard));
   EXPECT_TRUE(table(3).is_same_over(Group::replicas));
   EXPECT_FALSE(whole.is_same_over(Group::pipeline));
+}
+
+// Experts (3, 4, 2): the first dimension over one group, the second over two.
+TEST(Placement, GroupsDivideADimensionInTheirOrder) {
+  const Placement held = Placement::replicated({4, 8, 2})
+                             .shard(0, Group::pipeline, {4}, 1, 2)
+                             .shard(1, Group::tensor, {4, 4}, 1, 2)
+                             .shard(1, Group::batch, 0, 2);
+  EXPECT_EQ(held.local(), (Shape{2, 2, 2}));
+  EXPECT_THAT(held.sharded_by(), ElementsAre(Group::pipeline, Group::tensor, Group::batch));
+  // Rows number the first two dimensions: 2·8 + 2, 2·8 + 6, 3·8 + 2, 3·8 + 6.
+  EXPECT_THAT(held.slices(),
+              ElementsAre(LocalSlice{{18, 0, 1, 2}, 0, 2}, LocalSlice{{22, 0, 1, 2}, 2, 2},
+                          LocalSlice{{26, 0, 1, 2}, 4, 2}, LocalSlice{{30, 0, 1, 2}, 6, 2}));
+  EXPECT_EQ(held.along(1).local(), (Shape{2}));
+  // Dimensions after the sharded one that are whole are contiguous.
+  const Placement first = Placement::replicated({4, 8, 2}).shard(0, Group::pipeline, {4}, 1, 2);
+  EXPECT_THAT(first.slices(), ElementsAre(LocalSlice{{16, 0, 16, 2}, 0, 2}));
+  EXPECT_THROW(Placement(held).shard(0, Group::batch, 0, 2), Error);
+  EXPECT_THROW(Placement(held).shard(2, Group::loss, 0, 4), Error);
 }
 
 TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {
