@@ -161,6 +161,31 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
   EXPECT_THAT(message_of(sealed(whole).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));
 }
 
+// A tensor of experts (2, 3, 4), in slices of its six rows.
+TEST(Manifest, OnlyTensorsOfMoreThanTwoDimensionsNeedVersionTwo) {
+  Manifest m = example();
+  EXPECT_EQ(document_of(m)["version"], 1);
+  m.tensors["weight/experts"] = {DType::f32,
+                                 {2, 3, 4},
+                                 {{"model.safetensors", "e0", {0, 0, 5, 4}},
+                                  {"model.safetensors", "e1", {5, 0, 1, 3}},
+                                  {"model.safetensors", "e2", {5, 3, 1, 1}}}};
+  nlohmann::json document = document_of(m);
+  EXPECT_EQ(document["version"], 2);
+  const Manifest back = parse_manifest(sealed(document), "m.json");
+  EXPECT_EQ(back.tensors, m.tensors);
+  document["version"] = 1;
+  EXPECT_THAT(message_of(sealed(document)),
+              HasSubstr("/tensors/weight~1experts/shape: needs one or two extents"));
+  document["version"] = 2;
+  document["tensors"]["weight/experts"]["shape"] = {2, 2, 4};
+  EXPECT_THAT(message_of(sealed(document)), HasSubstr("leave the tensor"));
+  document["tensors"]["weight/experts"]["shape"] = {1, 1, 2, 3, 4};
+  EXPECT_THAT(message_of(sealed(document)), HasSubstr("needs one to four extents"));
+  document["tensors"]["weight/experts"]["shape"] = {1L << 40, 1L << 40, 4};
+  EXPECT_THAT(message_of(sealed(document)), HasSubstr("more elements than memory can hold"));
+}
+
 // Random guillotine partitions tile the tensor. A slice that is moved by one element breaks the
 // tiling.
 TEST(Manifest, TellsTilingsFromOthers) {
