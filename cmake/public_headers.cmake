@@ -7,7 +7,7 @@ set(TRIDENT_PUBLIC_HEADERS
     kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
     kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h kernels/rotary.h
     parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
-    parallel/state.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
+    parallel/state.h parallel/parallel_context.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
     parallel/transport/transport.h parallel/transport/transport_registry.h
     parallel/transport/endpoint.h parallel/collectives/collective.h
     parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h

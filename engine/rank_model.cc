@@ -21,7 +21,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
     if (group != Group::pipeline) groups.push_back(members);  // pipeline messages use links
   }
   topology.world.connect(context, groups);
-  chunks_ = build_chunks(architecture, shape_, tensor_parallel_of(config, topology),
+  chunks_ = build_chunks(architecture, shape_, parallel_context_of(config, topology),
                          config.pipeline.layer_split,
                          placement_[static_cast<std::size_t>(topology.place(Group::pipeline))]);
   const ZeroConfig& zero = config.zero_optimization;
@@ -63,13 +63,11 @@ double RankModel::batch_tokens() const {
 }
 
 std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
-  const TensorParallel tensor = tensor_parallel_of(config_, topology_);
-  std::int64_t rows = config_.batch.micro_batch_size * config_.data.sequence_length;
-  if (tensor.sequence_parallel) rows /= tensor.size;
+  const std::int64_t rows = config_.batch.micro_batch_size * config_.data.sequence_length;
   return std::make_unique<ModelStageRunner>(
       context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_,
       ModelStageRunner::Shape{
-          .rows = rows,
+          .rows = parallel_context_of(config_, topology_).own_rows(rows).count,
           .hidden = shape_.hidden,
           .dtype = shape_.dtype,
           .recompute_layers = recompute_layers(config_.activation_checkpointing)},

@@ -12,17 +12,17 @@
 
 namespace trident {
 
-std::unique_ptr<Module> Architecture::embedding(const TensorParallel& parallel,
+std::unique_ptr<Module> Architecture::embedding(const ParallelContext& parallel,
                                                 const TransformerShape& shape, Weight table) const {
   return std::make_unique<Embedding>(parallel, shape, std::move(table));
 }
 
-std::unique_ptr<Module> Architecture::layer(const TensorParallel& parallel,
+std::unique_ptr<Module> Architecture::layer(const ParallelContext& parallel,
                                             const TransformerShape& shape, int index) const {
   return std::make_unique<Block>(parallel, shape, layer_name(index));
 }
 
-std::unique_ptr<Module> Architecture::head(const TensorParallel& parallel,
+std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
                                            const TransformerShape& shape, Weight table) const {
   return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
 }
@@ -68,7 +68,7 @@ std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>& chunks) {
 }
 
 std::vector<Chunk> build_chunks(const Architecture& architecture, const TransformerShape& shape,
-                                const TensorParallel& parallel,
+                                const ParallelContext& parallel,
                                 const std::vector<std::int64_t>& layer_split,
                                 const std::vector<int>& stages) {
   const int last = static_cast<int>(layer_split.size()) - 1;

@@ -31,11 +31,11 @@ class Architecture : public FamilyFormats {
 
   // Make the parts of a decoder by its shape (models/embedding.h, block.h, head.h). A family with
   // other parts overrides them.
-  virtual std::unique_ptr<Module> embedding(const TensorParallel&, const TransformerShape&,
+  virtual std::unique_ptr<Module> embedding(const ParallelContext&, const TransformerShape&,
                                             Weight table) const;
-  virtual std::unique_ptr<Module> layer(const TensorParallel&, const TransformerShape&,
+  virtual std::unique_ptr<Module> layer(const ParallelContext&, const TransformerShape&,
                                         int index) const;
-  virtual std::unique_ptr<Module> head(const TensorParallel&, const TransformerShape&,
+  virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.
@@ -59,7 +59,8 @@ struct Chunk {
 // Builds the chunks of `stages`. layer_split has the number of layers of every stage. The embedding
 // is placed before the first stage's layers, the head after the last stage's. If both uses of a
 // tied embedding are in these chunks, they share one parameter with two uses.
-std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&, const TensorParallel&,
+std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&,
+                                const ParallelContext&,
                                 const std::vector<std::int64_t>& layer_split,
                                 const std::vector<int>& stages);
 

@@ -11,40 +11,31 @@ std::vector<std::int64_t> qkv_blocks(const TransformerShape& shape) {
           shape.groups * shape.head_dim()};
 }
 
-std::int64_t qkv_rows(const TransformerShape& shape) {
-  return (shape.heads + 2 * shape.groups) * shape.head_dim();
-}
-
 }  // namespace
 
-Attention::Attention(const TensorParallel& parallel, const TransformerShape& shape,
+Attention::Attention(const ParallelContext& parallel, const TransformerShape& shape,
                      const std::string& name)
-    : heads_(shape.heads / parallel.size),
-      groups_(shape.groups / parallel.size),
+    : heads_(parallel.own(shape.heads).count),
+      groups_(parallel.own(shape.groups).count),
       head_dim_(shape.head_dim()),
-      head_offset_(parallel.rank * heads_),
+      head_offset_(parallel.own(shape.heads).begin),
       dropout_(shape.attention_dropout),
       dropout_key_(random_key(shape.seed, name + ".attention_dropout")),
       recompute_core_(shape.recompute_attention),
       rotary_(shape.rotary),
       rotary_base_(shape.rotary_base),
-      projection_(
-          parallel,
-          kept(parameters_,
-               linear_weight(name + ".qkv.weight",
-                             parallel.stacked({qkv_rows(shape), shape.hidden}, qkv_blocks(shape)),
-                             shape.init_deviation)),
-          shape.biases ? kept(parameters_,
-                              linear_bias(name + ".qkv.bias",
-                                          parallel.stacked({qkv_rows(shape)}, qkv_blocks(shape))))
-                       : Weight()),
-      output_(parallel,
-              kept(parameters_, linear_weight(name + ".output.weight",
-                                              parallel.part({shape.hidden, shape.hidden}, 1),
-                                              shape.output_deviation())),
-              shape.biases ? kept(parameters_, linear_bias(name + ".output.bias",
-                                                           parallel.replicated({shape.hidden})))
-                           : Weight()) {}
+      projection_(parallel.linear({.name = name + ".qkv",
+                                   .role = LinearRole::column,
+                                   .in = shape.hidden,
+                                   .out = qkv_blocks(shape),
+                                   .bias = shape.biases,
+                                   .init_deviation = shape.init_deviation})),
+      output_(parallel.linear({.name = name + ".output",
+                               .role = LinearRole::row,
+                               .in = shape.hidden,
+                               .out = {shape.hidden},
+                               .bias = shape.biases,
+                               .init_deviation = shape.output_deviation()})) {}
 
 AttentionShape Attention::shape_of(const MicroBatch& batch) const {
   return {.batch = batch.batch,
@@ -140,7 +131,8 @@ void Attention::backward_weight(Context& context, AttentionActivations& saved) c
 }
 
 void Attention::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
-  into.insert(into.end(), parameters_.begin(), parameters_.end());
+  projection_.collect(into);
+  output_.collect(into);
 }
 
 }  // namespace trident

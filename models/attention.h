@@ -19,7 +19,7 @@ struct AttentionActivations {
 class Attention {
  public:
   // Makes the parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
-  Attention(const TensorParallel&, const TransformerShape&, const std::string& name);
+  Attention(const ParallelContext&, const TransformerShape&, const std::string& name);
   // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionActivations&) const;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
@@ -43,9 +43,7 @@ class Attention {
   bool recompute_core_;
   bool rotary_;
   float rotary_base_;
-  std::vector<std::shared_ptr<Parameter>> parameters_;
-  ColumnParallelLinear projection_;
-  RowParallelLinear output_;
+  Linear projection_, output_;
 };
 
 }  // namespace trident

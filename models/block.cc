@@ -14,11 +14,8 @@ struct BlockActivations final : SavedActivations {
 
 }  // namespace
 
-std::int64_t first_row(const TensorParallel& parallel, const Tensor& x) {
-  return parallel.sequence_parallel ? parallel.rank * x.dim(0) : 0;
-}
-
-Block::Block(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
+Block::Block(const ParallelContext& parallel, const TransformerShape& shape,
+             const std::string& name)
     : parallel_(parallel),
       dropout_(shape.hidden_dropout),
       attention_key_(random_key(shape.seed, name + ".attention.dropout")),
@@ -50,7 +47,7 @@ Tensor Block::dropout(Context& context, const MicroBatch& batch, std::uint64_t k
                .residual = residual,
                .y = y,
                .sequence = batch.sequence,
-               .first_row = first_row(parallel_, x)});
+               .first_row = parallel_.first_row(x)});
   return y;
 }
 

@@ -14,7 +14,7 @@ namespace trident {
 
 class Block final : public Module {
  public:
-  Block(const TensorParallel&, const TransformerShape&, const std::string& name);
+  Block(const ParallelContext&, const TransformerShape&, const std::string& name);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
@@ -26,15 +26,12 @@ class Block final : public Module {
   Tensor dropout(Context&, const MicroBatch&, std::uint64_t key, const Tensor& x,
                  const Tensor& residual) const;
 
-  TensorParallel parallel_;
+  ParallelContext parallel_;
   float dropout_;
   std::uint64_t attention_key_, mlp_key_;
   Norm attention_norm_, mlp_norm_;
   Attention attention_;
   Mlp mlp_;
 };
-
-// The index of this rank's first row of a (T or T/t, H) tensor within the micro-batch.
-std::int64_t first_row(const TensorParallel&, const Tensor& x);
 
 }  // namespace trident

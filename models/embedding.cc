@@ -3,7 +3,6 @@
 #include "core/rng.h"
 #include "kernels/dropout.h"
 #include "kernels/embedding.h"
-#include "models/block.h"
 
 namespace trident {
 namespace {
@@ -12,9 +11,10 @@ struct EmbeddingActivations final : SavedActivations {
 };
 }  // namespace
 
-std::shared_ptr<Parameter> embedding_table(const TensorParallel& parallel,
+std::shared_ptr<Parameter> embedding_table(const ParallelContext& parallel,
                                            const TransformerShape& shape, bool copy) {
-  Placement placement = parallel.part({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
+  Placement placement =
+      parallel.sharded({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
   placement.tied = shape.tied;
   placement.copy = copy;
   return std::make_shared<Parameter>(ParameterSpec{
@@ -23,7 +23,7 @@ std::shared_ptr<Parameter> embedding_table(const TensorParallel& parallel,
       .initial = {.deviation = shape.init_deviation, .zero_row = shape.padding_token}});
 }
 
-Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& shape, Weight table)
+Embedding::Embedding(const ParallelContext& parallel, const TransformerShape& shape, Weight table)
     : parallel_(parallel),
       dtype_(shape.dtype),
       dropout_(shape.hidden_dropout),
@@ -51,7 +51,7 @@ Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tenso
     position_forward(context, {.x = x,
                                .table = positions_.acquire(batch.version).tensor(),
                                .sequence = batch.sequence,
-                               .first_row = first_row(parallel_, x),
+                               .first_row = parallel_.first_row(x),
                                .begin = batch.begin});
   }
   if (batch.training && dropout_ > 0) {
@@ -62,7 +62,7 @@ Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tenso
          .residual = {},
          .y = x,
          .sequence = batch.sequence,
-         .first_row = first_row(parallel_, x)});
+         .first_row = parallel_.first_row(x)});
   }
   saved = std::make_unique<EmbeddingActivations>();
   return x;
@@ -80,7 +80,7 @@ Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, cons
          .residual = {},
          .y = gradient,
          .sequence = batch.sequence,
-         .first_row = first_row(parallel_, grad_y)});
+         .first_row = parallel_.first_row(grad_y)});
   }
   static_cast<EmbeddingActivations&>(*saved).gradient = gradient;
   return {};
@@ -93,7 +93,7 @@ void Embedding::backward_weight(Context& context, const MicroBatch& batch,
     position_backward(context, {.grad_x = gradient,
                                 .grad_table = positions_.gradient(context),
                                 .sequence = batch.sequence,
-                                .first_row = first_row(parallel_, gradient)});
+                                .first_row = parallel_.first_row(gradient)});
   }
   lookup_.backward_weight(context, batch.tokens, gradient);
   saved.reset();

@@ -15,7 +15,7 @@ class Embedding final : public Module {
  public:
   // `table`: (V'/t, H), see embedding_table(). With shape.positions it also has a parameter
   // "positions.weight".
-  Embedding(const TensorParallel&, const TransformerShape&, Weight table);
+  Embedding(const ParallelContext&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override { return {}; }
   Tensor forward(Context&, const MicroBatch&, const Tensor&, SavedActivationsPtr&) const override;
@@ -24,7 +24,7 @@ class Embedding final : public Module {
   void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
-  TensorParallel parallel_;
+  ParallelContext parallel_;
   DType dtype_;
   float dropout_;
   std::uint64_t dropout_key_;
@@ -34,7 +34,7 @@ class Embedding final : public Module {
 
 // The parameter of the token embedding. `copy` is true for the last stage's copy of a tied
 // embedding.
-std::shared_ptr<Parameter> embedding_table(const TensorParallel&, const TransformerShape&,
+std::shared_ptr<Parameter> embedding_table(const ParallelContext&, const TransformerShape&,
                                            bool copy);
 
 }  // namespace trident

@@ -26,15 +26,15 @@ std::int64_t logit_rows(const TransformerShape& shape, std::int64_t rows, std::i
   return round_up((rows + parts - 1) / parts, tile);
 }
 
-std::shared_ptr<Parameter> output_table(const TensorParallel& parallel,
+std::shared_ptr<Parameter> output_table(const ParallelContext& parallel,
                                         const TransformerShape& shape) {
   return std::make_shared<Parameter>(ParameterSpec{
       .name = "output.weight",
-      .placement = parallel.part({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary),
+      .placement = parallel.sharded({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary),
       .initial = Initial::normal(shape.init_deviation)});
 }
 
-LanguageModelHead::LanguageModelHead(const TensorParallel& parallel, const TransformerShape& shape,
+LanguageModelHead::LanguageModelHead(const ParallelContext& parallel, const TransformerShape& shape,
                                      Weight table)
     : norm_(parallel, "final_norm", shape.hidden, shape.norm_epsilon, shape.biases),
       table_(table),

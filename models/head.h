@@ -19,7 +19,7 @@ namespace trident {
 class LanguageModelHead final : public Module {
  public:
   // `table` (V'/t, H) is the embedding's parameter, its copy, or a separate output parameter.
-  LanguageModelHead(const TensorParallel&, const TransformerShape&, Weight table);
+  LanguageModelHead(const ParallelContext&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
   std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
@@ -33,7 +33,7 @@ class LanguageModelHead final : public Module {
  private:
   Norm norm_;
   Weight table_;
-  TensorParallel parallel_;
+  ParallelContext parallel_;
   TransformerShape shape_;
   VocabParallelCrossEntropy loss_;
 };
@@ -43,6 +43,6 @@ class LanguageModelHead final : public Module {
 std::int64_t logit_rows(const TransformerShape&, std::int64_t rows, std::int64_t columns);
 
 // The parameter of a separate output projection, for models without tied embeddings.
-std::shared_ptr<Parameter> output_table(const TensorParallel&, const TransformerShape&);
+std::shared_ptr<Parameter> output_table(const ParallelContext&, const TransformerShape&);
 
 }  // namespace trident

@@ -9,31 +9,23 @@ std::vector<std::int64_t> up_blocks(const TransformerShape& shape) {
   return shape.swiglu ? std::vector{shape.ffn, shape.ffn} : std::vector{shape.ffn};
 }
 
-std::int64_t up_rows(const TransformerShape& shape) {
-  return (shape.swiglu ? 2 : 1) * shape.ffn;
-}
-
 }  // namespace
 
-Mlp::Mlp(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
+Mlp::Mlp(const ParallelContext& parallel, const TransformerShape& shape, const std::string& name)
     : swiglu_(shape.swiglu),
-      ffn_(shape.ffn / parallel.size),
-      up_(parallel,
-          kept(parameters_,
-               linear_weight(name + ".up.weight",
-                             parallel.stacked({up_rows(shape), shape.hidden}, up_blocks(shape)),
-                             shape.init_deviation)),
-          shape.biases
-              ? kept(parameters_, linear_bias(name + ".up.bias",
-                                              parallel.stacked({up_rows(shape)}, up_blocks(shape))))
-              : Weight()),
-      down_(parallel,
-            kept(parameters_,
-                 linear_weight(name + ".down.weight", parallel.part({shape.hidden, shape.ffn}, 1),
-                               shape.output_deviation())),
-            shape.biases ? kept(parameters_, linear_bias(name + ".down.bias",
-                                                         parallel.replicated({shape.hidden})))
-                         : Weight()) {}
+      ffn_(parallel.own(shape.ffn).count),
+      up_(parallel.linear({.name = name + ".up",
+                           .role = LinearRole::column,
+                           .in = shape.hidden,
+                           .out = up_blocks(shape),
+                           .bias = shape.biases,
+                           .init_deviation = shape.init_deviation})),
+      down_(parallel.linear({.name = name + ".down",
+                             .role = LinearRole::row,
+                             .in = shape.ffn,
+                             .out = {shape.hidden},
+                             .bias = shape.biases,
+                             .init_deviation = shape.output_deviation()})) {}
 
 Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
                     MlpActivations& saved) const {
@@ -68,7 +60,8 @@ void Mlp::backward_weight(Context& context, MlpActivations& saved) const {
 }
 
 void Mlp::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
-  into.insert(into.end(), parameters_.begin(), parameters_.end());
+  up_.collect(into);
+  down_.collect(into);
 }
 
 }  // namespace trident

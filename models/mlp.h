@@ -18,7 +18,7 @@ struct MlpActivations {
 class Mlp {
  public:
   // Makes the parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
-  Mlp(const TensorParallel&, const TransformerShape&, const std::string& name);
+  Mlp(const ParallelContext&, const TransformerShape&, const std::string& name);
   Tensor forward(Context&, WeightVersion, const Tensor& x, MlpActivations&) const;
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpActivations&) const;
   void backward_weight(Context&, MlpActivations&) const;  // frees the saved activations
@@ -27,9 +27,7 @@ class Mlp {
  private:
   bool swiglu_;
   std::int64_t ffn_;  // on this rank
-  std::vector<std::shared_ptr<Parameter>> parameters_;
-  ColumnParallelLinear up_;
-  RowParallelLinear down_;
+  Linear up_, down_;
 };
 
 }  // namespace trident

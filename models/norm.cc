@@ -4,7 +4,7 @@
 
 namespace trident {
 
-Norm::Norm(const TensorParallel& parallel, const std::string& name, std::int64_t hidden,
+Norm::Norm(const ParallelContext& parallel, const std::string& name, std::int64_t hidden,
            float epsilon, bool bias)
     : epsilon_(epsilon) {
   const auto make = [&](const std::string& part, Initial initial) {

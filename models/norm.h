@@ -18,7 +18,7 @@ class Norm {
  public:
   // `bias` false: RMSNorm. Makes the parameters NAME.weight (and NAME.bias), replicated over
   // tensor-parallel ranks.
-  Norm(const TensorParallel&, const std::string& name, std::int64_t hidden, float epsilon,
+  Norm(const ParallelContext&, const std::string& name, std::int64_t hidden, float epsilon,
        bool bias);
   Tensor forward(Context&, WeightVersion, const Tensor& x, NormActivations&) const;
   // Adds `residual_grad`, if defined, to the result.

@@ -32,19 +32,4 @@ TransformerShape transformer_shape(const Config& config) {
           .logit_bytes = std::int64_t{config.runtime.device == "cuda" ? 1024 : 64} << 20};
 }
 
-Weight linear_weight(const std::string& name, Placement placement, float deviation) {
-  return Weight(std::make_shared<Parameter>(ParameterSpec{
-      .name = name, .placement = std::move(placement), .initial = Initial::normal(deviation)}));
-}
-
-Weight linear_bias(const std::string& name, Placement placement) {
-  return Weight(std::make_shared<Parameter>(
-      ParameterSpec{.name = name, .placement = std::move(placement), .initial = Initial::zeros()}));
-}
-
-Weight kept(std::vector<std::shared_ptr<Parameter>>& list, Weight weight) {
-  list.push_back(weight.parameter());
-  return weight;
-}
-
 }  // namespace trident

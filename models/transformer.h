@@ -45,10 +45,4 @@ struct TransformerShape {
 // The sizes of a loaded config. The architecture's own choices keep their defaults.
 TransformerShape transformer_shape(const Config&);
 
-// Makes the parameter NAME of a linear layer.
-Weight linear_weight(const std::string& name, Placement, float deviation);
-Weight linear_bias(const std::string& name, Placement);
-// Appends the parameter of `weight` to `list` and returns `weight`.
-Weight kept(std::vector<std::shared_ptr<Parameter>>& list, Weight weight);
-
 }  // namespace trident

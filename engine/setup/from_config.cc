@@ -142,13 +142,14 @@ BatchShape batch_shape(const BatchConfig& batch, const Topology& topology) {
           .places = topology.size(Group::batch)};
 }
 
-TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
-  return {.group = topology.of(Group::tensor),
-          .rank = topology.place(Group::tensor),
-          .size = topology.size(Group::tensor),
-          .sequence_parallel = config.parallel.sequence_parallel,
-          .gathers_again = config.activation_checkpointing.granularity == "selective",
-          .overlap = config.parallel.tp_comm_overlap};
+ParallelContext parallel_context_of(const Config& config, const Topology& topology) {
+  return ParallelContext(
+      {.tensor = topology.of(Group::tensor),
+       .rank = topology.place(Group::tensor),
+       .size = topology.size(Group::tensor),
+       .sequence_parallel = config.parallel.sequence_parallel,
+       .gathers_again = config.activation_checkpointing.granularity == "selective",
+       .overlap = config.parallel.tp_comm_overlap});
 }
 
 }  // namespace trident

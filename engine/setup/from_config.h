@@ -47,6 +47,6 @@ Topology topology_of(const Config&, const Schedule&, Transport&);
 BatchRamp ramp_of(const BatchConfig&);
 // The part of a global batch that this rank gets, for the batch size without a ramp.
 BatchShape batch_shape(const BatchConfig&, const Topology&);
-TensorParallel tensor_parallel_of(const Config&, const Topology&);
+ParallelContext parallel_context_of(const Config&, const Topology&);
 
 }  // namespace trident

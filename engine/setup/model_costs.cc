@@ -29,7 +29,7 @@ class Tracer {
         layers_(config.model.num_layers),
         chunk_(std::move(
             build_chunks(
-                architecture, shape_, TensorParallel{},
+                architecture, shape_, ParallelContext{},
                 {architecture.layers_alike() ? std::min<std::int64_t>(1, layers_) : layers_}, {0})
                 .front())),
         recomputed_(config.activation_checkpointing.granularity == "full") {

@@ -16,13 +16,13 @@ namespace trident {
 class VocabParallelEmbedding {
  public:
   // `padding`: the token whose row gets no gradient here; -1: none.
-  VocabParallelEmbedding(TensorParallel parallel, Weight table, std::int64_t padding = -1);
+  VocabParallelEmbedding(ParallelContext parallel, Weight table, std::int64_t padding = -1);
   Tensor forward(Context&, WeightVersion, const Tensor& ids, DType dtype) const;
   // grad_y (T or T/t, H)
   void backward_weight(Context&, const Tensor& ids, const Tensor& grad_y) const;
 
  private:
-  TensorParallel parallel_;
+  ParallelContext parallel_;
   Weight table_;
   std::int64_t begin_ = 0, padding_;
 };
@@ -32,7 +32,7 @@ class VocabParallelEmbedding {
 // token.
 class VocabParallelCrossEntropy {
  public:
-  VocabParallelCrossEntropy(TensorParallel parallel, std::int64_t vocabulary, std::int64_t padded,
+  VocabParallelCrossEntropy(ParallelContext parallel, std::int64_t vocabulary, std::int64_t padded,
                             float label_smoothing);
   struct SavedActivations {
     Tensor logits, labels, maximum, statistics;
@@ -47,8 +47,9 @@ class VocabParallelCrossEntropy {
            std::optional<float> scale) const;
 
  private:
-  TensorParallel parallel_;
-  std::int64_t vocabulary_, columns_;
+  ParallelContext parallel_;
+  std::int64_t vocabulary_;
+  ParallelContext::Range columns_;  // of the padded vocabulary
   float label_smoothing_;
 };
 

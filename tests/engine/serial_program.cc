@@ -34,8 +34,8 @@ class Serial {
         m_(config.num_microbatches()),
         tokens_(static_cast<double>(config.batch.global_batch_size) *
                 static_cast<double>(config.data.sequence_length)),
-        tensor_(tensor_parallel_of(config, topology_)),
-        chunks_(build_chunks(model.architecture(), model.shape(), tensor_, split, all(split))),
+        parallel_(parallel_context_of(config, topology_)),
+        chunks_(build_chunks(model.architecture(), model.shape(), parallel_, split, all(split))),
         buckets_(context_, backward_groups(chunks_),
                  {.limits = bucket_limits(config.zero_optimization, config.parallel)}, topology_),
         gradients_(context_, buckets_, topology_, {}),
@@ -74,7 +74,7 @@ class Serial {
   bool each_microbatch_;
   std::int64_t m_;
   double tokens_;
-  TensorParallel tensor_;
+  ParallelContext parallel_;
   std::vector<Chunk> chunks_;
   ParameterBuckets buckets_;
   GradientReduction gradients_;

@@ -69,7 +69,7 @@ std::unique_ptr<Module> whole_part(Part part) {
 // The embedding's look-up without the rest.
 class Lookup final : public Module {
  public:
-  Lookup(const TensorParallel& parallel, Weight table) : table_(table), lookup_(parallel, table) {}
+  Lookup(const ParallelContext& parallel, Weight table) : table_(table), lookup_(parallel, table) {}
   std::vector<std::shared_ptr<Parameter>> parameters() const override {
     return {table_.parameter()};
   }
@@ -144,27 +144,27 @@ TransformerShape llama_shape() {
   return shape;
 }
 
-Placement rows_of(const TensorParallel& parallel, const TransformerShape& shape) {
+Placement rows_of(const ParallelContext& parallel, const TransformerShape& shape) {
   const Shape global{kRows, shape.hidden};
-  return parallel.sequence_parallel ? parallel.part(global, 0) : Placement::replicated(global);
+  return parallel.shares_rows() ? parallel.sharded(global, 0) : Placement::replicated(global);
 }
-Placement ffn_columns(const TensorParallel& parallel, const TransformerShape& shape) {
-  return parallel.part({kRows, shape.ffn}, 1);
+Placement ffn_columns(const ParallelContext& parallel, const TransformerShape& shape) {
+  return parallel.sharded({kRows, shape.ffn}, 1);
 }
-Placement logits_of(const TensorParallel& parallel, const TransformerShape& shape) {
-  return parallel.part({kRows, shape.vocabulary}, 1, shape.padded_vocabulary);
+Placement logits_of(const ParallelContext& parallel, const TransformerShape& shape) {
+  return parallel.sharded({kRows, shape.vocabulary}, 1, shape.padded_vocabulary);
 }
-Placement tokens_of(const TensorParallel&, const TransformerShape&) {
+Placement tokens_of(const ParallelContext&, const TransformerShape&) {
   return {};
 }
-Placement losses_of(const TensorParallel&, const TransformerShape&) {
+Placement losses_of(const ParallelContext&, const TransformerShape&) {
   return Placement::replicated({kRows});
 }
 
 LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return whole_part<NormActivations>(
                 Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.biases));
           },
@@ -175,48 +175,73 @@ LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
 }
 
 LayerCase column_case() {
-  return {
-      "ColumnParallelLinear",
-      gpt2_shape(),
-      [](const TensorParallel& parallel, const TransformerShape& s) {
-        const Weight weight =
-            linear_weight("column.weight", parallel.part({s.ffn, s.hidden}, 0), 1);
-        const Weight bias = linear_bias("column.bias", parallel.part({s.ffn}, 0));
-        return std::unique_ptr<Module>(new PartModule<ColumnParallelLinear, LinearActivations>(
-            ColumnParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
-      },
-      rows_of,
-      ffn_columns,
-      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
-         const Values& x) {
-        return reference::linear(x, weights.at("column.weight"), &weights.at("column.bias"),
-                                 reference::count(s.hidden));
-      }};
+  return {"ColumnParallelLinear",
+          gpt2_shape(),
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            return whole_part<LinearActivations>(parallel.linear({.name = "column",
+                                                                  .role = LinearRole::column,
+                                                                  .in = s.hidden,
+                                                                  .out = {s.ffn},
+                                                                  .bias = true,
+                                                                  .init_deviation = 1}));
+          },
+          rows_of,
+          ffn_columns,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+             const Values& x) {
+            return reference::linear(x, weights.at("column.weight"), &weights.at("column.bias"),
+                                     reference::count(s.hidden));
+          }};
+}
+
+LayerCase replicated_case() {
+  return {"ReplicatedLinear",
+          gpt2_shape(),
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            return whole_part<LinearActivations>(parallel.linear({.name = "replicated",
+                                                                  .role = LinearRole::replicated,
+                                                                  .in = s.hidden,
+                                                                  .out = {s.ffn},
+                                                                  .bias = true,
+                                                                  .init_deviation = 1}));
+          },
+          rows_of,
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            const Shape global{kRows, s.ffn};
+            return parallel.shares_rows() ? parallel.sharded(global, 0)
+                                          : Placement::replicated(global);
+          },
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+             const Values& x) {
+            return reference::linear(x, weights.at("replicated.weight"),
+                                     &weights.at("replicated.bias"), reference::count(s.hidden));
+          }};
 }
 
 LayerCase row_case() {
-  return {
-      "RowParallelLinear",
-      gpt2_shape(),
-      [](const TensorParallel& parallel, const TransformerShape& s) {
-        const Weight weight = linear_weight("row.weight", parallel.part({s.hidden, s.ffn}, 1), 1);
-        const Weight bias = linear_bias("row.bias", parallel.replicated({s.hidden}));
-        return std::unique_ptr<Module>(new PartModule<RowParallelLinear, LinearActivations>(
-            RowParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
-      },
-      ffn_columns,
-      rows_of,
-      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
-         const Values& x) {
-        return reference::linear(x, weights.at("row.weight"), &weights.at("row.bias"),
-                                 reference::count(s.ffn));
-      }};
+  return {"RowParallelLinear",
+          gpt2_shape(),
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            return whole_part<LinearActivations>(parallel.linear({.name = "row",
+                                                                  .role = LinearRole::row,
+                                                                  .in = s.ffn,
+                                                                  .out = {s.hidden},
+                                                                  .bias = true,
+                                                                  .init_deviation = 1}));
+          },
+          ffn_columns,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+             const Values& x) {
+            return reference::linear(x, weights.at("row.weight"), &weights.at("row.bias"),
+                                     reference::count(s.ffn));
+          }};
 }
 
 LayerCase lookup_case() {
   return {"VocabParallelEmbedding",
           gpt2_shape(),
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(
                 new Lookup(parallel, Weight(embedding_table(parallel, s, false))));
           },
@@ -231,7 +256,7 @@ LayerCase loss_case(const std::string& name, float label_smoothing) {
   shape.label_smoothing = label_smoothing;
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(new Loss(VocabParallelCrossEntropy(
                 parallel, s.vocabulary, s.padded_vocabulary, s.label_smoothing)));
           },
@@ -245,7 +270,7 @@ LayerCase loss_case(const std::string& name, float label_smoothing) {
 LayerCase attention_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return whole_part<AttentionActivations>(Attention(parallel, s, "attention"));
           },
           rows_of,
@@ -257,7 +282,7 @@ LayerCase attention_case(const std::string& name, const TransformerShape& shape)
 LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return whole_part<MlpActivations>(Mlp(parallel, s, "mlp"));
           },
           rows_of,
@@ -269,7 +294,7 @@ LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
 LayerCase block_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(new Block(parallel, s, "block"));
           },
           rows_of,
@@ -281,7 +306,7 @@ LayerCase block_case(const std::string& name, const TransformerShape& shape) {
 LayerCase embedding_case() {
   return {"EmbeddingWithPositions",
           gpt2_shape(),
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(
                 new Embedding(parallel, s, Weight(embedding_table(parallel, s, false))));
           },
@@ -297,7 +322,7 @@ LayerCase head_case(const std::string& name, TransformerShape shape,
   shape.logit_bytes = logit_bytes;
   return {name,
           shape,
-          [](const TensorParallel& parallel, const TransformerShape& s) {
+          [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(
                 new LanguageModelHead(parallel, s, Weight(output_table(parallel, s))));
           },
@@ -347,6 +372,7 @@ std::vector<LayerCase> layer_cases() {
           norm_case("RmsNorm", llama_shape()),
           column_case(),
           row_case(),
+          replicated_case(),
           lookup_case(),
           loss_case("VocabParallelCrossEntropy", 0),
           loss_case("VocabParallelCrossEntropySmoothed", 0.2f),

@@ -23,9 +23,9 @@ using reference::Weights;
 struct LayerCase {
   std::string name;
   TransformerShape shape;
-  std::function<std::unique_ptr<Module>(const TensorParallel&, const TransformerShape&)> make;
+  std::function<std::unique_ptr<Module>(const ParallelContext&, const TransformerShape&)> make;
   // The slices of input and output that a rank holds. An input without extents is the tokens.
-  std::function<Placement(const TensorParallel&, const TransformerShape&)> input, output;
+  std::function<Placement(const ParallelContext&, const TransformerShape&)> input, output;
   std::function<Values(const TransformerShape&, const Weights&, const reference::Batch&,
                        const Values& x)>
       forward;

@@ -74,7 +74,7 @@ MicroBatch micro_batch(Context& context, const TransformerShape& shape, int micr
 
 // One rank's module, with weights by the library's own rule, except that none are constant.
 struct RankLayer {
-  RankLayer(Context& context_of_rank, const LayerCase& layer_case, TensorParallel tensor_parallel)
+  RankLayer(Context& context_of_rank, const LayerCase& layer_case, ParallelContext tensor_parallel)
       : context(context_of_rank),
         layer(layer_case),
         parallel(std::move(tensor_parallel)),
@@ -116,7 +116,7 @@ struct RankLayer {
 
   Context& context;
   const LayerCase& layer;
-  TensorParallel parallel;
+  ParallelContext parallel;
   std::unique_ptr<Module> module;
   Placement input, output;
   std::vector<MicroBatch> batches;
@@ -170,8 +170,10 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
   run_local(layout.size, {}, [&](Transport& transport) {
     Context context(*device, 1);
     const AbortOnUnwind abort(transport);
-    const TensorParallel parallel{transport.world(), transport.world().rank(), layout.size,
-                                  layout.sequence_parallel};
+    const ParallelContext parallel({.tensor = transport.world(),
+                                    .rank = transport.world().rank(),
+                                    .size = layout.size,
+                                    .sequence_parallel = layout.sequence_parallel});
     RankLayer rank(context, layer, parallel);
     const auto gather = [&](const Tensor& tensor, const Placement& placement, Values& whole,
                             const std::string& name) {
@@ -180,7 +182,7 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
       const std::lock_guard lock(mutex);
       if (!placement.is_sharded_by(Group::tensor) && !whole.empty()) {
         EXPECT_EQ(distance(part, whole), 0)
-            << name << ": rank " << parallel.rank << " holds another copy";
+            << name << ": rank " << transport.world().rank() << " holds another copy";
       }
       place(part, placement, whole);
     };
@@ -198,7 +200,7 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
       const ParameterSpec& spec = parameter->spec();
       const Tensor& gradient = parameter->gradient(0);
       if (std::ranges::count(spec.placement.partial, Group::tensor) > 0) {
-        parallel.group.all_reduce(context, gradient);
+        parallel.layer_group().all_reduce(context, gradient);
       }
       Values *weight = nullptr, *sum = nullptr;
       {

@@ -66,7 +66,7 @@ TEST(ModelCosts, AreTheFlopsOfTheProducts) {
 class Tapering final : public Architecture {
  public:
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
-  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+  std::unique_ptr<Module> layer(const ParallelContext& parallel, const TransformerShape& shape,
                                 int index) const override {
     TransformerShape own = shape;
     if (index == 0) own.ffn /= 2;

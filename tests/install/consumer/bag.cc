@@ -40,7 +40,7 @@ struct BagActivations final : SavedActivations {
 
 class BagLayer final : public Module {
  public:
-  BagLayer(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
+  BagLayer(const ParallelContext& parallel, const TransformerShape& shape, const std::string& name)
       : norm_(parallel, name + ".norm", shape.hidden, shape.norm_epsilon, shape.biases),
         mlp_(parallel, shape, name + ".mlp") {}
 
@@ -101,15 +101,15 @@ class Bag final : public Architecture {
     shape.swiglu = true;
     return shape;
   }
-  std::unique_ptr<Module> embedding(const TensorParallel& parallel, const TransformerShape& shape,
+  std::unique_ptr<Module> embedding(const ParallelContext& parallel, const TransformerShape& shape,
                                     Weight table) const override {
     return gpt2_->embedding(parallel, shape, std::move(table));
   }
-  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+  std::unique_ptr<Module> layer(const ParallelContext& parallel, const TransformerShape& shape,
                                 int index) const override {
     return std::make_unique<BagLayer>(parallel, shape, layer_name(index));
   }
-  std::unique_ptr<Module> head(const TensorParallel& parallel, const TransformerShape& shape,
+  std::unique_ptr<Module> head(const ParallelContext& parallel, const TransformerShape& shape,
                                Weight table) const override {
     return gpt2_->head(parallel, shape, std::move(table));
   }

@@ -144,7 +144,7 @@ TEST(Replicas, ADifferingBitIsNamed) {
 class Unsteady final : public Architecture {
  public:
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
-  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+  std::unique_ptr<Module> layer(const ParallelContext& parallel, const TransformerShape& shape,
                                 int index) const override {
     TransformerShape mine = shape;
     mine.init_deviation *= 1.0f + 0.1f * static_cast<float>(calls_++);

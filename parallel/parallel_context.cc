@@ -1,0 +1,119 @@
+#include "parallel/parallel_context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+ParallelContext::Range ParallelContext::own(std::int64_t extent) const {
+  if (extent % options_.size != 0) {
+    throw Error(
+        fmt::format("ParallelContext: {} ranks can't share {} equally", options_.size, extent));
+  }
+  const std::int64_t count = extent / options_.size;
+  return {options_.rank * count, count};
+}
+
+ParallelContext::Range ParallelContext::own_rows(std::int64_t rows) const {
+  return options_.sequence_parallel ? own(rows) : Range{0, rows};
+}
+
+std::int64_t ParallelContext::first_row(const Tensor& x) const {
+  return options_.sequence_parallel ? options_.rank * x.dim(0) : 0;
+}
+
+Placement ParallelContext::replicated(const Shape& global) const {
+  Placement placement = Placement::replicated(global);
+  if (options_.sequence_parallel) placement.partial = {Group::tensor};
+  return placement;
+}
+
+Placement ParallelContext::sharded(const Shape& global, int dim, std::int64_t padded) const {
+  const std::int64_t extent = padded == 0 ? global.dim(dim) : padded;
+  return Placement::replicated(global).shard(dim, Group::tensor, {extent}, options_.rank,
+                                             options_.size);
+}
+
+Placement ParallelContext::stacked(const Shape& global,
+                                   const std::vector<std::int64_t>& blocks) const {
+  return Placement::replicated(global).shard(0, Group::tensor, blocks, options_.rank,
+                                             options_.size);
+}
+
+Tensor ParallelContext::gather_rows(Context& context, const Tensor& x) const {
+  if (options_.size == 1 || !options_.sequence_parallel) return x;
+  Tensor all = context.empty({x.dim(0) * options_.size, x.dim(1)}, x.dtype(), Category::activation);
+  options_.tensor.all_gather(context, x, all);
+  return all;
+}
+
+Tensor ParallelContext::reduce_partial_sums(Context& context, const Tensor& x) const {
+  if (options_.size == 1) return x;
+  if (!options_.sequence_parallel) {
+    options_.tensor.all_reduce(context, x);
+    return x;
+  }
+  Tensor part =
+      context.empty({x.dim(0) / options_.size, x.dim(1)}, x.dtype(), Category::activation);
+  options_.tensor.reduce_scatter(context, x, part);
+  return part;
+}
+
+Tensor ParallelContext::gather_rows(
+    Context& context, const Tensor& x,
+    const std::function<Product(const Tensor& all)>& make_product) const {
+  if (!overlaps_by_rows()) {
+    Tensor all = gather_rows(context, x);
+    make_product(all)(0, all.dim(0));
+    return all;
+  }
+  const std::int64_t rows = x.dim(0);
+  Tensor all = context.empty({rows * options_.size, x.dim(1)}, x.dtype(), Category::activation);
+  copy(context, x, all.rows(options_.rank * rows, rows));
+  std::vector<Work> coming;
+  for (int r = 0; r < options_.size; ++r) {
+    coming.push_back(options_.tensor.broadcast(context, all.rows(r * rows, rows), r, Async::yes));
+  }
+  const Product product = make_product(all);
+  product(options_.rank * rows, rows);
+  for (int r = 0; r < options_.size; ++r) {
+    coming[static_cast<std::size_t>(r)].wait(context);
+    if (r != options_.rank) product(r * rows, rows);
+  }
+  return all;
+}
+
+Tensor ParallelContext::reduce_partial_sums(Context& context, const Tensor& x,
+                                            const Product& product) const {
+  if (!overlaps_by_rows()) {
+    product(0, x.dim(0));
+    return reduce_partial_sums(context, x);
+  }
+  // Each step multiplies a part of every options_.rank's rows and then reduces it while the next
+  // part is multiplied. Parts are large enough to keep a GPU busy.
+  const std::int64_t rows = x.dim(0) / options_.size;
+  const std::int64_t parts = rows >= 4096 ? 4 : 2, step = (rows + parts - 1) / parts;
+  Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
+  std::vector<Work> going;
+  std::vector<Tensor> kept;  // until they are reduced
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const std::int64_t count = std::min(step, rows - begin);
+    const Tensor& part = kept.emplace_back(
+        context.empty({count * options_.size, x.dim(1)}, x.dtype(), Category::communication));
+    for (int r = 0; r < options_.size; ++r) {
+      product(r * rows + begin, count);
+      copy(context, x.rows(r * rows + begin, count), part.rows(r * count, count));
+    }
+    going.push_back(options_.tensor.reduce_scatter(context, part, own.rows(begin, count),
+                                                   ReduceOp::sum, Async::yes));
+  }
+  for (const Work& work : going) work.wait(context);
+  return own;
+}
+
+}  // namespace trident

@@ -1,0 +1,102 @@
+// The groups of ranks over which a module is parallel, by their meaning, and what a module needs of
+// them: its share of a count, the placement of its parameters, and its activations' rows gathered
+// or summed. A module asks for linear layers by shape and role (linear(), parallel/tensor/linear.h)
+// and never divides by a group's size.
+//
+// T is the number of rows (tokens) of a micro-batch, t the size of the tensor group. Under sequence
+// parallelism (Korthikanti 2022) a rank holds T/t consecutive rows of the activations between the
+// linear layers. The paper shards the sequence; we shard the flattened (sample, position) rows,
+// which is the same work in one contiguous range.
+//
+// All ranks of the tensor group call gather_rows() and reduce_partial_sums() in the same order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/placement.h"
+#include "parallel/process_group.h"
+
+namespace trident {
+
+class Linear;
+struct LinearSpec;
+
+class ParallelContext {
+ public:
+  struct Options {
+    // The ranks that share each layer (Megatron's tensor parallelism, Shoeybi 2019), and this
+    // rank's number among them. The group may be undefined where only shapes are needed (the costs
+    // of a model, the parts of its files).
+    ProcessGroup tensor;
+    int rank = 0;
+    int size = 1;
+    bool sequence_parallel = false;
+    // Sequence parallelism: a rank keeps only its own rows of the input that it gathered for a
+    // column-parallel layer, and gathers all rows again for the weight gradient (Korthikanti 2022,
+    // section 4.2.2).
+    bool gathers_again = false;
+    // Sequence parallelism: gathering and summing go by one rank's rows at a time, so that products
+    // of some rows overlap with the transfer of others.
+    bool overlap = false;
+  };
+  ParallelContext() = default;  // one rank
+  explicit ParallelContext(Options options) : options_(std::move(options)) {}
+
+  // Whether this rank has every layer complete, so that no sum over ranks is needed.
+  bool is_alone() const { return options_.size == 1; }
+  // The ranks that share each layer.
+  const ProcessGroup& layer_group() const { return options_.tensor; }
+
+  // This rank's part of `extent` equal things of a layer, such as heads.
+  struct Range {
+    std::int64_t begin = 0, count = 0;
+  };
+  Range own(std::int64_t extent) const;
+  // The rows of activations between the linear layers that this rank holds of `rows`: T/t under
+  // sequence parallelism, else T.
+  Range own_rows(std::int64_t rows) const;
+  // The index, within the micro-batch, of the first row of an activation (T or T/t, H) between the
+  // linear layers.
+  std::int64_t first_row(const Tensor& x) const;
+  bool shares_rows() const { return options_.sequence_parallel; }
+  bool gathers_again() const { return options_.gathers_again; }
+
+  // The placement of a parameter: replicated on each rank (its gradient is partial under sequence
+  // parallelism, where a rank sees its own rows only); sharded along `dim`, whose padded extent is
+  // `padded` (0: the real one); sharded along rows that are a stack of blocks, each split into
+  // equal parts.
+  Placement replicated(const Shape& global) const;
+  Placement sharded(const Shape& global, int dim, std::int64_t padded = 0) const;
+  Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
+
+  // A linear layer with its parameters. Include parallel/tensor/linear.h to use it.
+  Linear linear(const LinearSpec&) const;
+
+  // gather_rows() turns (T, H), of which this rank holds T/t rows, into all T rows.
+  // reduce_partial_sums() goes back by a sum. Without sequence parallelism gather_rows() is the
+  // identity and reduce_partial_sums() an all-reduce in place.
+  Tensor gather_rows(Context&, const Tensor& x) const;
+  Tensor reduce_partial_sums(Context&, const Tensor& x) const;
+
+  // The same around a product. product(begin, count) is called for rows of the full tensor: once
+  // for all rows, or with Options::overlap for one rank's rows after another's. Every row is passed
+  // once.
+  using Product = std::function<void(std::int64_t begin, std::int64_t count)>;
+  // gather_rows(x), passed to make_product before the first rows have arrived.
+  Tensor gather_rows(Context&, const Tensor& x,
+                     const std::function<Product(const Tensor& all)>& make_product) const;
+  // reduce_partial_sums(x), where the products write x.
+  Tensor reduce_partial_sums(Context&, const Tensor& x, const Product& product) const;
+
+ private:
+  bool overlaps_by_rows() const {
+    return options_.size > 1 && options_.sequence_parallel && options_.overlap;
+  }
+
+  Options options_;
+};
+
+}  // namespace trident
