@@ -42,7 +42,7 @@ std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& 
   }
   for (std::size_t i = 0; i < axes.size(); ++i) {
     if (known(i)) continue;
-    if (!axes[i].key.empty()) return std::nullopt;
+    if (!axes[i].key.empty() && axes[i].size > 1) return std::nullopt;
     found.push_back(i);
   }
   return found;

@@ -43,8 +43,8 @@ std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group);
 std::int64_t world_size(const std::vector<MeshAxis>& axes);
 
 // The indices of the axes in the order that `order` names: joined by dashes, the fastest-varying
-// first ("tp-dp-pp"). Axes without a key may be omitted and then come last. Returns nothing if
-// `order` has an unknown name, names an axis twice, or omits an axis with a key.
+// first ("tp-dp-pp"). Axes without a key and axes of size 1 may be omitted and then come last.
+// Returns nothing if `order` has an unknown name, names an axis twice, or omits another axis.
 std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& axes,
                                                    std::string_view order);
 

@@ -17,10 +17,11 @@ std::shared_ptr<Parameter> embedding_table(const ParallelContext& parallel,
       parallel.sharded({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
   placement.tied = shape.tied;
   placement.copy = copy;
-  return std::make_shared<Parameter>(ParameterSpec{
-      .name = "embedding.weight",
-      .placement = std::move(placement),
-      .initial = {.deviation = shape.init_deviation, .zero_row = shape.padding_token}});
+  return std::make_shared<Parameter>(
+      ParameterSpec{.name = "embedding.weight",
+                    .placement = std::move(placement),
+                    .initial = {.deviation = shape.init_deviation, .zero_row = shape.padding_token},
+                    .role = ParameterRole::embedding});
 }
 
 Embedding::Embedding(const ParallelContext& parallel, const TransformerShape& shape, Weight table)
@@ -34,7 +35,8 @@ Embedding::Embedding(const ParallelContext& parallel, const TransformerShape& sh
     positions_ = Weight(std::make_shared<Parameter>(
         ParameterSpec{.name = "positions.weight",
                       .placement = parallel.replicated({shape.positions, shape.hidden}),
-                      .initial = Initial::normal(shape.init_deviation)}));
+                      .initial = Initial::normal(shape.init_deviation),
+                      .role = ParameterRole::embedding}));
   }
 }
 

@@ -31,7 +31,8 @@ std::shared_ptr<Parameter> output_table(const ParallelContext& parallel,
   return std::make_shared<Parameter>(ParameterSpec{
       .name = "output.weight",
       .placement = parallel.sharded({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary),
-      .initial = Initial::normal(shape.init_deviation)});
+      .initial = Initial::normal(shape.init_deviation),
+      .role = ParameterRole::head});
 }
 
 LanguageModelHead::LanguageModelHead(const ParallelContext& parallel, const TransformerShape& shape,

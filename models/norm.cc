@@ -8,8 +8,11 @@ Norm::Norm(const ParallelContext& parallel, const std::string& name, std::int64_
            float epsilon, bool bias)
     : epsilon_(epsilon) {
   const auto make = [&](const std::string& part, Initial initial) {
-    return Weight(std::make_shared<Parameter>(ParameterSpec{
-        .name = name + part, .placement = parallel.replicated({hidden}), .initial = initial}));
+    return Weight(
+        std::make_shared<Parameter>(ParameterSpec{.name = name + part,
+                                                  .placement = parallel.replicated({hidden}),
+                                                  .initial = initial,
+                                                  .role = ParameterRole::vector}));
   };
   weight_ = make(".weight", Initial::ones());
   if (bias) bias_ = make(".bias", Initial::zeros());

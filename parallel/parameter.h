@@ -3,6 +3,7 @@
 // description.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,12 +28,23 @@ struct Initial {
   static Initial normal(float deviation) { return {.deviation = deviation}; }
 };
 
+// What a parameter does in its model. Optimizers, weight decay and plans treat roles differently.
+enum class ParameterRole : std::uint8_t {
+  embedding,  // a table of rows that are looked up
+  head,       // the table of the output layer
+  matrix,     // the weight of a linear layer
+  vector,     // biases and norms
+  router,     // the weight that scores experts
+};
+
 struct ParameterSpec {
   std::string name;
   Placement placement;
   Initial initial = {};
+  ParameterRole role = ParameterRole::matrix;
 
-  bool decays() const { return placement.global.rank() >= 2; }  // whether weight decay applies
+  // Whether weight decay applies.
+  bool decays() const { return role != ParameterRole::vector && placement.global.rank() >= 2; }
 };
 
 class Parameter;
@@ -75,41 +87,45 @@ class Parameter {
   void unstash(WeightVersion version) { stashed_.erase(version); }
   void set_live(WeightVersion version) { live_ = version; }
 
-  // A tied weight that is used twice on one rank accumulates the two gradients separately.
-  int add_use() { return uses_++; }
-  int uses() const { return uses_; }
+  // A weight that several modules of a rank use (a tied one) accumulates a gradient for each use.
+  int add_use() {
+    gradients_.emplace_back();
+    return uses() - 1;
+  }
+  int uses() const { return static_cast<int>(gradients_.size()); }
 
   // The owners of the flat buffers (parallel/zero/) bind views of them, in the local shape.
-  void bind(Tensor weight, Tensor gradient, Tensor second_gradient) {
-    bind_weight(std::move(weight));
-    bind_gradient(0, std::move(gradient));
-    bind_gradient(1, std::move(second_gradient));
-  }
   void bind_weight(Tensor weight) { weight_ = std::move(weight); }
-  void bind_gradient(int use, Tensor gradient) { gradients_[use] = std::move(gradient); }
+  void bind_gradient(int use, Tensor gradient) { of(use).tensor = std::move(gradient); }
   void set_gradient_memory(GradientMemory* memory) { memory_ = memory; }
   const Tensor& weight() const { return weight_; }
-  const Tensor& gradient(int use) const { return gradients_[use]; }
+  const Tensor& gradient(int use) const {
+    return gradients_.at(static_cast<std::size_t>(use)).tensor;
+  }
   // The gradient of this use, with memory allocated for it where it has none.
   const Tensor& open_gradient(Context& context, int use) {
-    if (!gradients_[use] && memory_ != nullptr) memory_->open(context, *this, use);
-    return gradients_[use];
+    if (!of(use).tensor && memory_ != nullptr) memory_->open(context, *this, use);
+    return of(use).tensor;
   }
 
   // Marks this use's gradient as a leftover of an earlier step.
-  void set_stale(int use) { stale_[use] = true; }
+  void set_stale(int use) { of(use).stale = true; }
   // True at the first call of a use after set_stale(). The use then writes its gradient instead of
   // adding to it.
-  bool take_stale(int use) { return std::exchange(stale_[use], false); }
+  bool take_stale(int use) { return std::exchange(of(use).stale, false); }
 
  private:
+  struct Gradient {  // of one use
+    Tensor tensor;
+    bool stale = false;
+  };
+  Gradient& of(int use) { return gradients_.at(static_cast<std::size_t>(use)); }
+
   ParameterSpec spec_;
-  int uses_ = 0;
   Tensor weight_;
   WeightVersion live_ = 0;
   std::map<WeightVersion, Tensor> stashed_;
-  Tensor gradients_[2];
-  bool stale_[2] = {};
+  std::vector<Gradient> gradients_;
   GradientMemory* memory_ = nullptr;
 };
 

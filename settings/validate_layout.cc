@@ -273,8 +273,8 @@ void validate_layout(const Config& config, Problems& problems) {
   if (problems.sound(kOrder) && !axis_order(config.parallel.axes(), config.parallel.rank_order)) {
     const std::vector<std::string> axes = ordered_axes(config.parallel);
     problems.add(kOrder,
-                 fmt::format("\"{}\" does not name each of {} once, joined by dashes; use "
-                             "\"{}\"",
+                 fmt::format("\"{}\" does not name each of {} once, joined by dashes (an axis of "
+                             "size 1 may be left out); use \"{}\"",
                              config.parallel.rank_order, list_and(axes), fmt::join(axes, "-")));
   }
   constexpr auto kNode = "/runtime/ranks_per_node";

@@ -51,7 +51,10 @@ class Tracer {
         const auto tensor = [&](DType dtype) {
           return context_.empty(local, dtype, Category::parameter);
         };
-        parameter->bind(tensor(shape_.dtype), tensor(DType::f32), tensor(DType::f32));
+        parameter->bind_weight(tensor(shape_.dtype));
+        for (int use = 0; use < parameter->uses(); ++use) {
+          parameter->bind_gradient(use, tensor(DType::f32));
+        }
       }
     }
   }

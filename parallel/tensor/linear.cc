@@ -29,9 +29,11 @@ ParallelContext::Product by_rows(Context& context, const GemmArgs& args) {
   };
 }
 
-Weight parameter(std::string name, Placement placement, Initial initial) {
-  return Weight(std::make_shared<Parameter>(ParameterSpec{
-      .name = std::move(name), .placement = std::move(placement), .initial = initial}));
+Weight parameter(std::string name, Placement placement, Initial initial, ParameterRole role) {
+  return Weight(std::make_shared<Parameter>(ParameterSpec{.name = std::move(name),
+                                                          .placement = std::move(placement),
+                                                          .initial = initial,
+                                                          .role = role}));
 }
 
 }  // namespace
@@ -51,9 +53,11 @@ Linear ParallelContext::linear(const LinearSpec& spec) const {
     return replicated(of);
   };
   Weight bias;
-  Weight weight =
-      parameter(spec.name + ".weight", placement(shape), Initial::normal(spec.init_deviation));
-  if (spec.bias) bias = parameter(spec.name + ".bias", placement({out}), Initial::zeros());
+  Weight weight = parameter(spec.name + ".weight", placement(shape),
+                            Initial::normal(spec.init_deviation), ParameterRole::matrix);
+  if (spec.bias)
+    bias =
+        parameter(spec.name + ".bias", placement({out}), Initial::zeros(), ParameterRole::vector);
   return Linear(*this, spec.role, std::move(weight), std::move(bias));
 }
 

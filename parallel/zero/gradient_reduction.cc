@@ -142,15 +142,15 @@ void GradientReduction::collect(Context& context) {
   running_.clear();
 }
 
-// A tied weight's gradient is the sum of both uses, on this rank or on the first and the last
-// stage.
+// A tied weight's gradient is the sum of its uses: on this rank, added to the first use's in their
+// order, or on the first and the last stage.
 void GradientReduction::add_uses(Context& context, std::size_t index) {
   const auto of = [&](int use) {
     const Slot& from = slot(index, use);
     return adds_uses_first(bucket(index)) ? from.whole : from.sum;
   };
   if (bucket(index).layout.uses() > 1) {
-    add(context, of(1), of(0));
+    for (int use = 1; use < bucket(index).layout.uses(); ++use) add(context, of(use), of(0));
   } else if (topology_.embedding.defined() && topology_.embedding.size() > 1) {
     const Parameter& table = *bucket(index).layout.entries.front().parameter;
     topology_.embedding.all_reduce(
@@ -172,9 +172,9 @@ void GradientReduction::finish(Context& context) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!adds_uses_first(bucket(i))) continue;
     add_uses(context, i);
-    if (transient(bucket(i)) && slots_[i].size() > 1) {
-      slots_[i][1].whole = Tensor();
-      bind(bucket(i), 1, {});
+    for (std::size_t use = 1; transient(bucket(i)) && use < slots_[i].size(); ++use) {
+      slots_[i][use].whole = Tensor();
+      bind(bucket(i), static_cast<int>(use), {});
     }
     reduce(context, i, 0);
   }

@@ -86,7 +86,8 @@ struct RankLayer {
       spec.initial.deviation = 0.4f;
       const Shape local = spec.placement.local();
       const Values zeros(static_cast<std::size_t>(local.numel()), 0.0);
-      parameter->bind(put(context, zeros, local), put(context, zeros, local), {});
+      parameter->bind_weight(put(context, zeros, local));
+      parameter->bind_gradient(0, put(context, zeros, local));
       initialise(context, spec, 11, parameter->weight());
     }
     for (int i = 0; i < kMicroBatches; ++i) {
