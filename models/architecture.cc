@@ -5,10 +5,12 @@
 #include <set>
 #include <unordered_set>
 
+#include "models/attention.h"
 #include "models/block.h"
 #include "models/embedding.h"
 #include "models/head.h"
 #include "models/layer_name.h"
+#include "models/mlp.h"
 
 namespace trident {
 
@@ -19,7 +21,22 @@ std::unique_ptr<Module> Architecture::embedding(const ParallelContext& parallel,
 
 std::unique_ptr<Module> Architecture::layer(const ParallelContext& parallel,
                                             const TransformerShape& shape, int index) const {
-  return std::make_unique<Block>(parallel, shape, layer_name(index));
+  const std::string name = layer_name(index);
+  return std::make_unique<Block>(parallel, shape, name,
+                                 mixer(parallel, shape, index, name + ".attention"),
+                                 feed_forward(parallel, shape, index, name + ".mlp"));
+}
+
+std::unique_ptr<Module> Architecture::mixer(const ParallelContext& parallel,
+                                            const TransformerShape& shape, int,
+                                            const std::string& name) const {
+  return std::make_unique<Attention>(parallel, shape, name);
+}
+
+std::unique_ptr<Module> Architecture::feed_forward(const ParallelContext& parallel,
+                                                   const TransformerShape& shape, int,
+                                                   const std::string& name) const {
+  return std::make_unique<Mlp>(parallel, shape, name);
 }
 
 std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,

@@ -30,11 +30,16 @@ class Architecture : public FamilyFormats {
   virtual TransformerShape shape(const Config&) const = 0;
 
   // Make the parts of a decoder by its shape (models/embedding.h, block.h, head.h). A family with
-  // other parts overrides them.
+  // other parts overrides them. A layer is a Block of two sublayers, the mixer NAME.attention and
+  // the feed-forward sublayer NAME.mlp, which may differ from layer to layer.
   virtual std::unique_ptr<Module> embedding(const ParallelContext&, const TransformerShape&,
                                             Weight table) const;
   virtual std::unique_ptr<Module> layer(const ParallelContext&, const TransformerShape&,
                                         int index) const;
+  virtual std::unique_ptr<Module> mixer(const ParallelContext&, const TransformerShape&, int index,
+                                        const std::string& name) const;
+  virtual std::unique_ptr<Module> feed_forward(const ParallelContext&, const TransformerShape&,
+                                               int index, const std::string& name) const;
   virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost

@@ -13,6 +13,11 @@ std::vector<std::int64_t> qkv_blocks(const TransformerShape& shape) {
 
 }  // namespace
 
+struct Attention::Saved final : SavedActivations {
+  LinearActivations projection, output;
+  Tensor qkv, out, log_sum_exp;
+};
+
 Attention::Attention(const ParallelContext& parallel, const TransformerShape& shape,
                      const std::string& name)
     : heads_(parallel.own(shape.heads).count),
@@ -51,7 +56,7 @@ DropoutArgs Attention::dropout_of(const MicroBatch& batch) const {
           .samples = batch.samples};
 }
 
-void Attention::core(Context& context, const MicroBatch& batch, AttentionActivations& saved) const {
+void Attention::core(Context& context, const MicroBatch& batch, Saved& saved) const {
   saved.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
                             Category::activation);
   saved.log_sum_exp =
@@ -64,8 +69,7 @@ void Attention::core(Context& context, const MicroBatch& batch, AttentionActivat
                               .head_offset = head_offset_});
 }
 
-void Attention::cached_core(Context& context, const MicroBatch& batch,
-                            AttentionActivations& saved) const {
+void Attention::cached_core(Context& context, const MicroBatch& batch, Saved& saved) const {
   const AttentionShape shape = shape_of(batch);
   Tensor& cache = batch.cache->of_layer(this);
   if (!cache) {
@@ -82,7 +86,10 @@ void Attention::cached_core(Context& context, const MicroBatch& batch,
 }
 
 Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                          AttentionActivations& saved) const {
+                          SavedActivationsPtr& kept) const {
+  auto owned = std::make_unique<Saved>();
+  Saved& saved = *owned;
+  kept = std::move(owned);
   saved.qkv = projection_.forward(context, batch.version, x, saved.projection);
   if (rotary_) {
     rotary(context, {.shape = shape_of(batch),
@@ -102,7 +109,8 @@ Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tenso
 }
 
 Tensor Attention::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                                 AttentionActivations& saved) const {
+                                 SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<Saved&>(*kept);
   const AttentionShape shape = shape_of(batch);
   const Tensor grad_out = output_.backward_input(context, batch.version, grad_y, saved.output);
   if (recompute_core_) {
@@ -125,14 +133,19 @@ Tensor Attention::backward_input(Context& context, const MicroBatch& batch, cons
   return projection_.backward_input(context, batch.version, grad_qkv, saved.projection);
 }
 
-void Attention::backward_weight(Context& context, AttentionActivations& saved) const {
+void Attention::backward_weight(Context& context, const MicroBatch&,
+                                SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<Saved&>(*kept);
   output_.backward_weight(context, saved.output);
   projection_.backward_weight(context, saved.projection);
+  kept.reset();
 }
 
-void Attention::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
-  projection_.collect(into);
-  output_.collect(into);
+std::vector<std::shared_ptr<Parameter>> Attention::parameters() const {
+  std::vector<std::shared_ptr<Parameter>> list;
+  projection_.collect(list);
+  output_.collect(list);
+  return list;
 }
 
 }  // namespace trident

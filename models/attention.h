@@ -1,5 +1,5 @@
-// Causal self-attention with grouped queries, sharded by heads over the tensor-parallel group. A
-// part of Block. Collective over that group.
+// Causal self-attention with grouped queries, sharded by heads over the ranks that share a layer: a
+// sublayer of Block. Collective over these ranks.
 #pragma once
 
 #include <string>
@@ -11,28 +11,24 @@
 
 namespace trident {
 
-struct AttentionActivations {
-  LinearActivations projection, output;
-  Tensor qkv, out, log_sum_exp;
-};
-
-class Attention {
+class Attention final : public Module {
  public:
   // Makes the parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
   Attention(const ParallelContext&, const TransformerShape&, const std::string& name);
+  std::vector<std::shared_ptr<Parameter>> parameters() const override;
   // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
-  Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionActivations&) const;
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                        AttentionActivations&) const;
-  void backward_weight(Context&, AttentionActivations&) const;  // frees the saved activations
-  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
+  struct Saved;
   // Fills out and log_sum_exp from qkv.
-  void core(Context&, const MicroBatch&, AttentionActivations&) const;
+  void core(Context&, const MicroBatch&, Saved&) const;
   // As core(), with the batch's key-value cache: appends the new keys and values, and attends to
   // the cached positions if the batch continues texts.
-  void cached_core(Context&, const MicroBatch&, AttentionActivations&) const;
+  void cached_core(Context&, const MicroBatch&, Saved&) const;
   AttentionShape shape_of(const MicroBatch&) const;
   DropoutArgs dropout_of(const MicroBatch&) const;
 

@@ -1,5 +1,7 @@
 #include "models/block.h"
 
+#include <utility>
+
 #include "core/rng.h"
 #include "kernels/dropout.h"
 
@@ -7,31 +9,35 @@ namespace trident {
 namespace {
 
 struct BlockActivations final : SavedActivations {
-  NormActivations attention_norm, mlp_norm;
-  AttentionActivations attention;
-  MlpActivations mlp;
+  NormActivations mixer_norm, feed_forward_norm;
+  SavedActivationsPtr mixer, feed_forward;
 };
 
 }  // namespace
 
 Block::Block(const ParallelContext& parallel, const TransformerShape& shape,
-             const std::string& name)
+             const std::string& name, std::unique_ptr<Module> mixer,
+             std::unique_ptr<Module> feed_forward)
     : parallel_(parallel),
       dropout_(shape.hidden_dropout),
-      attention_key_(random_key(shape.seed, name + ".attention.dropout")),
-      mlp_key_(random_key(shape.seed, name + ".mlp.dropout")),
-      attention_norm_(parallel, name + ".attention_norm", shape.hidden, shape.norm_epsilon,
-                      shape.biases),
-      mlp_norm_(parallel, name + ".mlp_norm", shape.hidden, shape.norm_epsilon, shape.biases),
-      attention_(parallel, shape, name + ".attention"),
-      mlp_(parallel, shape, name + ".mlp") {}
+      mixer_key_(random_key(shape.seed, name + ".attention.dropout")),
+      feed_forward_key_(random_key(shape.seed, name + ".mlp.dropout")),
+      mixer_norm_(parallel, name + ".attention_norm", shape.hidden, shape.norm_epsilon,
+                  shape.biases),
+      feed_forward_norm_(parallel, name + ".mlp_norm", shape.hidden, shape.norm_epsilon,
+                         shape.biases),
+      mixer_(std::move(mixer)),
+      feed_forward_(std::move(feed_forward)) {}
 
 std::vector<std::shared_ptr<Parameter>> Block::parameters() const {
   std::vector<std::shared_ptr<Parameter>> list;
-  attention_norm_.collect(list);
-  attention_.collect(list);
-  mlp_norm_.collect(list);
-  mlp_.collect(list);
+  const auto append = [&](const Module& sublayer) {
+    for (auto& parameter : sublayer.parameters()) list.push_back(std::move(parameter));
+  };
+  mixer_norm_.collect(list);
+  append(*mixer_);
+  feed_forward_norm_.collect(list);
+  append(*feed_forward_);
   return list;
 }
 
@@ -54,12 +60,12 @@ Tensor Block::dropout(Context& context, const MicroBatch& batch, std::uint64_t k
 Tensor Block::forward(Context& context, const MicroBatch& batch, const Tensor& x,
                       SavedActivationsPtr& kept) const {
   auto saved = std::make_unique<BlockActivations>();
-  Tensor a = attention_norm_.forward(context, batch.version, x, saved->attention_norm);
-  a = attention_.forward(context, batch, a, saved->attention);
-  const Tensor h = dropout(context, batch, attention_key_, a, x);
-  Tensor m = mlp_norm_.forward(context, batch.version, h, saved->mlp_norm);
-  m = mlp_.forward(context, batch.version, m, saved->mlp);
-  const Tensor y = dropout(context, batch, mlp_key_, m, h);
+  Tensor a = mixer_norm_.forward(context, batch.version, x, saved->mixer_norm);
+  a = mixer_->forward(context, batch, a, saved->mixer);
+  const Tensor h = dropout(context, batch, mixer_key_, a, x);
+  Tensor f = feed_forward_norm_.forward(context, batch.version, h, saved->feed_forward_norm);
+  f = feed_forward_->forward(context, batch, f, saved->feed_forward);
+  const Tensor y = dropout(context, batch, feed_forward_key_, f, h);
   kept = std::move(saved);
   return y;
 }
@@ -67,20 +73,22 @@ Tensor Block::forward(Context& context, const MicroBatch& batch, const Tensor& x
 Tensor Block::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
                              SavedActivationsPtr& kept) const {
   auto& saved = static_cast<BlockActivations&>(*kept);
-  Tensor g = dropout(context, batch, mlp_key_, grad_y, {});
-  g = mlp_.backward_input(context, batch.version, g, saved.mlp);
-  const Tensor grad_h = mlp_norm_.backward_input(context, batch.version, g, grad_y, saved.mlp_norm);
-  g = dropout(context, batch, attention_key_, grad_h, {});
-  g = attention_.backward_input(context, batch, g, saved.attention);
-  return attention_norm_.backward_input(context, batch.version, g, grad_h, saved.attention_norm);
+  Tensor g = dropout(context, batch, feed_forward_key_, grad_y, {});
+  g = feed_forward_->backward_input(context, batch, g, saved.feed_forward);
+  const Tensor grad_h =
+      feed_forward_norm_.backward_input(context, batch.version, g, grad_y, saved.feed_forward_norm);
+  g = dropout(context, batch, mixer_key_, grad_h, {});
+  g = mixer_->backward_input(context, batch, g, saved.mixer);
+  return mixer_norm_.backward_input(context, batch.version, g, grad_h, saved.mixer_norm);
 }
 
-void Block::backward_weight(Context& context, const MicroBatch&, SavedActivationsPtr& kept) const {
+void Block::backward_weight(Context& context, const MicroBatch& batch,
+                            SavedActivationsPtr& kept) const {
   auto& saved = static_cast<BlockActivations&>(*kept);
-  mlp_.backward_weight(context, saved.mlp);
-  mlp_norm_.backward_weight(context, saved.mlp_norm);
-  attention_.backward_weight(context, saved.attention);
-  attention_norm_.backward_weight(context, saved.attention_norm);
+  feed_forward_->backward_weight(context, batch, saved.feed_forward);
+  feed_forward_norm_.backward_weight(context, saved.feed_forward_norm);
+  mixer_->backward_weight(context, batch, saved.mixer);
+  mixer_norm_.backward_weight(context, saved.mixer_norm);
   kept.reset();
 }
 

@@ -1,20 +1,24 @@
-// One transformer layer, pre-norm: h = x + drop(attention(norm(x))), y = h + drop(mlp(norm(h))).
+// One transformer layer, pre-norm: h = x + drop(mixer(norm(x))), y = h +
+// drop(feed_forward(norm(h))). The mixer lets positions see each other (models/attention.h); the
+// feed-forward sublayer handles each position alone (models/mlp.h). A family builds both
+// (Architecture::mixer, feed_forward).
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "models/attention.h"
-#include "models/mlp.h"
 #include "models/module.h"
 #include "models/norm.h"
+#include "models/transformer.h"
 
 namespace trident {
 
 class Block final : public Module {
  public:
-  Block(const ParallelContext&, const TransformerShape&, const std::string& name);
+  // Norms and dropout are named after NAME.attention and NAME.mlp, whatever the sublayers are.
+  Block(const ParallelContext&, const TransformerShape&, const std::string& name,
+        std::unique_ptr<Module> mixer, std::unique_ptr<Module> feed_forward);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
@@ -28,10 +32,9 @@ class Block final : public Module {
 
   ParallelContext parallel_;
   float dropout_;
-  std::uint64_t attention_key_, mlp_key_;
-  Norm attention_norm_, mlp_norm_;
-  Attention attention_;
-  Mlp mlp_;
+  std::uint64_t mixer_key_, feed_forward_key_;
+  Norm mixer_norm_, feed_forward_norm_;
+  std::unique_ptr<Module> mixer_, feed_forward_;
 };
 
 }  // namespace trident

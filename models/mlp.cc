@@ -11,6 +11,11 @@ std::vector<std::int64_t> up_blocks(const TransformerShape& shape) {
 
 }  // namespace
 
+struct Mlp::Saved final : SavedActivations {
+  LinearActivations up, down;
+  Tensor pre_activation;
+};
+
 Mlp::Mlp(const ParallelContext& parallel, const TransformerShape& shape, const std::string& name)
     : swiglu_(shape.swiglu),
       ffn_(parallel.own(shape.ffn).count),
@@ -27,8 +32,12 @@ Mlp::Mlp(const ParallelContext& parallel, const TransformerShape& shape, const s
                              .bias = shape.biases,
                              .init_deviation = shape.output_deviation()})) {}
 
-Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
-                    MlpActivations& saved) const {
+Tensor Mlp::forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                    SavedActivationsPtr& kept) const {
+  const WeightVersion version = batch.version;
+  auto owned = std::make_unique<Saved>();
+  Saved& saved = *owned;
+  kept = std::move(owned);
   if (!swiglu_) {
     return down_.forward(context, version,
                          up_.forward_gelu(context, version, x, saved.up, saved.pre_activation),
@@ -40,8 +49,10 @@ Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
   return down_.forward(context, version, y, saved.down);
 }
 
-Tensor Mlp::backward_input(Context& context, WeightVersion version, const Tensor& grad_y,
-                           MlpActivations& saved) const {
+Tensor Mlp::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                           SavedActivationsPtr& kept) const {
+  const WeightVersion version = batch.version;
+  auto& saved = static_cast<Saved&>(*kept);
   Tensor grad_up;
   if (swiglu_) {
     const Tensor grad_activation = down_.backward_input(context, version, grad_y, saved.down);
@@ -54,14 +65,18 @@ Tensor Mlp::backward_input(Context& context, WeightVersion version, const Tensor
   return up_.backward_input(context, version, grad_up, saved.up);
 }
 
-void Mlp::backward_weight(Context& context, MlpActivations& saved) const {
+void Mlp::backward_weight(Context& context, const MicroBatch&, SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<Saved&>(*kept);
   down_.backward_weight(context, saved.down);
   up_.backward_weight(context, saved.up);
+  kept.reset();
 }
 
-void Mlp::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
-  up_.collect(into);
-  down_.collect(into);
+std::vector<std::shared_ptr<Parameter>> Mlp::parameters() const {
+  std::vector<std::shared_ptr<Parameter>> list;
+  up_.collect(list);
+  down_.collect(list);
+  return list;
 }
 
 }  // namespace trident

@@ -1,30 +1,29 @@
-// The feed-forward part of a layer: GELU (GPT-2) or SwiGLU (Llama), sharded over the
-// tensor-parallel group. A part of Block. Collective over that group.
+// The feed-forward sublayer of Block: GELU (GPT-2) or SwiGLU (Llama), sharded over the ranks that
+// share a layer. Collective over these ranks.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "models/module.h"
 #include "models/transformer.h"
 #include "parallel/tensor/linear.h"
 
 namespace trident {
 
-struct MlpActivations {
-  LinearActivations up, down;
-  Tensor pre_activation;
-};
-
-class Mlp {
+class Mlp final : public Module {
  public:
   // Makes the parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
   Mlp(const ParallelContext&, const TransformerShape&, const std::string& name);
-  Tensor forward(Context&, WeightVersion, const Tensor& x, MlpActivations&) const;
-  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpActivations&) const;
-  void backward_weight(Context&, MlpActivations&) const;  // frees the saved activations
-  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+  std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
+  struct Saved;
   bool swiglu_;
   std::int64_t ffn_;  // on this rank
   Linear up_, down_;

@@ -29,20 +29,14 @@ class PartModule final : public Module {
                  SavedActivationsPtr& kept) const override {
     auto saved = std::make_unique<PartActivations<PartActivationsType>>();
     Tensor y;
-    if constexpr (std::is_same_v<Part, Attention>) {
-      y = part_.forward(context, batch, x, saved->part);
-    } else {
-      y = part_.forward(context, batch.version, x, saved->part);
-    }
+    y = part_.forward(context, batch.version, x, saved->part);
     kept = std::move(saved);
     return y;
   }
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
                         SavedActivationsPtr& kept) const override {
     auto& saved = static_cast<PartActivations<PartActivationsType>&>(*kept).part;
-    if constexpr (std::is_same_v<Part, Attention>) {
-      return part_.backward_input(context, batch, grad_y, saved);
-    } else if constexpr (std::is_same_v<Part, Norm>) {
+    if constexpr (std::is_same_v<Part, Norm>) {
       return part_.backward_input(context, batch.version, grad_y, {}, saved);
     } else {
       return part_.backward_input(context, batch.version, grad_y, saved);
@@ -271,7 +265,7 @@ LayerCase attention_case(const std::string& name, const TransformerShape& shape)
   return {name,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<AttentionActivations>(Attention(parallel, s, "attention"));
+            return std::unique_ptr<Module>(new Attention(parallel, s, "attention"));
           },
           rows_of,
           rows_of,
@@ -283,7 +277,7 @@ LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<MlpActivations>(Mlp(parallel, s, "mlp"));
+            return std::unique_ptr<Module>(new Mlp(parallel, s, "mlp"));
           },
           rows_of,
           rows_of,
@@ -295,7 +289,9 @@ LayerCase block_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
-            return std::unique_ptr<Module>(new Block(parallel, s, "block"));
+            return std::unique_ptr<Module>(new Block(
+                parallel, s, "block", std::make_unique<Attention>(parallel, s, "block.attention"),
+                std::make_unique<Mlp>(parallel, s, "block.mlp")));
           },
           rows_of,
           rows_of,

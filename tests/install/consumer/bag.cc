@@ -35,7 +35,7 @@ void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64
 
 struct BagActivations final : SavedActivations {
   NormActivations norm;
-  MlpActivations mlp;
+  SavedActivationsPtr mlp;
 };
 
 class BagLayer final : public Module {
@@ -47,7 +47,7 @@ class BagLayer final : public Module {
   std::vector<std::shared_ptr<Parameter>> parameters() const override {
     std::vector<std::shared_ptr<Parameter>> list;
     norm_.collect(list);
-    mlp_.collect(list);
+    for (auto& parameter : mlp_.parameters()) list.push_back(std::move(parameter));
     return list;
   }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
@@ -56,7 +56,7 @@ class BagLayer final : public Module {
     const Tensor mean = context.empty(x.shape(), x.dtype(), Category::activation);
     running_mean(context, x, mean, batch.sequence, false);
     const Tensor normed = norm_.forward(context, batch.version, mean, saved->norm);
-    const Tensor y = mlp_.forward(context, batch.version, normed, saved->mlp);
+    const Tensor y = mlp_.forward(context, batch, normed, saved->mlp);
     add(context, x, y);
     kept = std::move(saved);
     return y;
@@ -64,17 +64,17 @@ class BagLayer final : public Module {
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
                         SavedActivationsPtr& kept) const override {
     auto& saved = static_cast<BagActivations&>(*kept);
-    Tensor g = mlp_.backward_input(context, batch.version, grad_y, saved.mlp);
+    Tensor g = mlp_.backward_input(context, batch, grad_y, saved.mlp);
     g = norm_.backward_input(context, batch.version, g, {}, saved.norm);
     Tensor grad_x = context.empty(g.shape(), g.dtype(), Category::activation);
     running_mean(context, g, grad_x, batch.sequence, true);
     add(context, grad_y, grad_x);
     return grad_x;
   }
-  void backward_weight(Context& context, const MicroBatch&,
+  void backward_weight(Context& context, const MicroBatch& batch,
                        SavedActivationsPtr& kept) const override {
     auto& saved = static_cast<BagActivations&>(*kept);
-    mlp_.backward_weight(context, saved.mlp);
+    mlp_.backward_weight(context, batch, saved.mlp);
     norm_.backward_weight(context, saved.norm);
     kept.reset();
   }
