@@ -69,8 +69,7 @@ std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
 bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entries) {
   const Shape& whole = into.placement.global;
   return entries > 0 && is_of_vocabulary(into.parameter->name()) && saved.rank() == whole.rank() &&
-         saved.dim(0) == entries && whole.dim(0) > entries &&
-         saved.matrix_columns() == whole.matrix_columns();
+         saved.dim(0) == entries && whole.dim(0) > entries && whole.with(0, entries) == saved;
 }
 
 // Reads 16-bit elements as fp32.

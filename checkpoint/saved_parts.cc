@@ -25,13 +25,12 @@ std::vector<Slice> slices_of(const std::string& text) {
   std::vector<Slice> slices;
   const json all = json_or_null(text);
   for (const json& s : all) {
-    const json& shape = s[3];
+    Shape shape;
+    for (const json& extent : s[3]) shape.append(extent.get<std::int64_t>());
     slices.push_back({s[0].get<std::string>(),
                       s[1].get<std::string>(),
                       static_cast<DType>(s[2].get<int>()),
-                      shape.size() == 1
-                          ? Shape{shape[0].get<std::int64_t>()}
-                          : Shape{shape[0].get<std::int64_t>(), shape[1].get<std::int64_t>()},
+                      shape,
                       {s[4].get<std::int64_t>(), s[5].get<std::int64_t>(), s[6].get<std::int64_t>(),
                        s[7].get<std::int64_t>()}});
   }

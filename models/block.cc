@@ -30,9 +30,24 @@ Block::Block(const ParallelContext& parallel, const TransformerShape& shape,
       feed_forward_(std::move(feed_forward)) {}
 
 std::vector<std::shared_ptr<Parameter>> Block::parameters() const {
+  return with_norms(&Module::parameters);
+}
+
+std::vector<std::shared_ptr<Parameter>> Block::backward_parameters() const {
+  return with_norms(&Module::backward_parameters);
+}
+
+std::vector<std::shared_ptr<Parameter>> Block::forward_gradients() const {
+  auto list = mixer_->forward_gradients();
+  for (auto& parameter : feed_forward_->forward_gradients()) list.push_back(std::move(parameter));
+  return list;
+}
+
+std::vector<std::shared_ptr<Parameter>> Block::with_norms(
+    std::vector<std::shared_ptr<Parameter>> (Module::*of)() const) const {
   std::vector<std::shared_ptr<Parameter>> list;
   const auto append = [&](const Module& sublayer) {
-    for (auto& parameter : sublayer.parameters()) list.push_back(std::move(parameter));
+    for (auto& parameter : (sublayer.*of)()) list.push_back(std::move(parameter));
   };
   mixer_norm_.collect(list);
   append(*mixer_);

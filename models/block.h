@@ -20,12 +20,17 @@ class Block final : public Module {
   Block(const ParallelContext&, const TransformerShape&, const std::string& name,
         std::unique_ptr<Module> mixer, std::unique_ptr<Module> feed_forward);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
+  std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         SavedActivationsPtr&) const override;
   void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
+  // The norms' parameters and, of each sublayer, those that `of` returns, in forward's order.
+  std::vector<std::shared_ptr<Parameter>> with_norms(
+      std::vector<std::shared_ptr<Parameter>> (Module::*of)() const) const;
   // drop(x) + residual, or drop(x) without a residual, with the mask of `key`.
   Tensor dropout(Context&, const MicroBatch&, std::uint64_t key, const Tensor& x,
                  const Tensor& residual) const;

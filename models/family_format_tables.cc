@@ -34,7 +34,7 @@ std::pair<std::int64_t, std::int64_t> rows_of(StoredRows rows, const Transformer
     case StoredRows::all:
       break;
   }
-  return {0, global.dim(0)};
+  return {0, global.matrix_rows()};
 }
 
 std::int64_t rotary_heads(StoredRows rows, const ModelConfig& model) {

@@ -22,8 +22,11 @@ std::vector<std::size_t> order_of(const std::vector<MeshAxis>& axes, const std::
     names += (last ? " and " : i > 0 ? ", " : "") + axes[i].name;
     example += (i > 0 ? "-" : "") + axes[i].name;
   }
-  throw RequestError(fmt::format(
-      "rank order '{}' must name {} once each, fastest first, as in '{}'", order, names, example));
+  throw RequestError(
+      fmt::format("rank order '{}' must name {} once each (an axis of size 1 may be left out), "
+                  "fastest first, as "
+                  "in '{}'",
+                  order, names, example));
 }
 
 void check_rank(int rank, int world) {

@@ -94,7 +94,7 @@ Tensor ParallelContext::reduce_partial_sums(Context& context, const Tensor& x,
     product(0, x.dim(0));
     return reduce_partial_sums(context, x);
   }
-  // Each step multiplies a part of every options_.rank's rows and then reduces it while the next
+  // Each step multiplies a part of every rank's rows and then reduces it while the next
   // part is multiplied. Parts are large enough to keep a GPU busy.
   const std::int64_t rows = x.dim(0) / options_.size;
   const std::int64_t parts = rows >= 4096 ? 4 : 2, step = (rows + parts - 1) / parts;

@@ -114,40 +114,37 @@ class Rows {
 
 }  // namespace
 
-Placement& Placement::shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
-                            int size) {
-  if (dim >= global.rank() || is_sharded_along(dim) || is_sharded_by(group)) {
+Placement& Placement::shard(int dim, const std::vector<Share>& shares,
+                            const std::vector<std::int64_t>& blocks) {
+  const bool again =
+      std::ranges::any_of(shares, [&](const Share& share) { return is_sharded_by(share.group); });
+  if (dim >= global.rank() || blocks.empty() || is_sharded_along(dim) || again) {
     throw Error(fmt::format(
-        "placement: dimension {} of {} is missing, or it or the group is sharded already", dim,
-        global.to_string()));
+        "placement: dimension {} of {} is missing or has no blocks, or it or the group is sharded "
+        "already",
+        dim, global.to_string()));
   }
-  std::vector<Shard> whole;
+  int size = 1;
+  Sharding sharding;
+  for (const Share& share : shares) {
+    size *= share.size;
+    sharding.groups.push_back(share.group);
+  }
   std::int64_t begin = 0;
   for (const std::int64_t block : blocks) {
-    whole.push_back({begin, block});
+    if (block % size != 0) {
+      throw Error(fmt::format("placement: {} does not divide {} of dimension {} of {}", size, block,
+                              dim, global.to_string()));
+    }
+    Shard shard{begin, block};
+    for (const Share& share : shares) {
+      shard.count /= share.size;
+      shard.begin += share.rank * shard.count;
+    }
+    sharding.shards.push_back(shard);
     begin += block;
   }
-  if (size == 1 && begin == global.dim(dim)) return *this;
-  shardings[dim].shards = std::move(whole);
-  return shard(dim, group, rank, size);
-}
-
-Placement& Placement::shard(int dim, Group group, int rank, int size) {
-  if (dim >= global.rank() || is_sharded_by(group)) {
-    throw Error(fmt::format("placement: dimension {} of {} is missing, or the group shards already",
-                            dim, global.to_string()));
-  }
-  std::vector<Shard> held = shards_of(*this, dim);
-  for (Shard& shard : held) {
-    if (shard.count % size != 0) {
-      throw Error(fmt::format("placement: {} does not divide {} of dimension {} of {}", size,
-                              shard.count, dim, global.to_string()));
-    }
-    shard = {shard.begin + rank * (shard.count / size), shard.count / size};
-  }
-  if (size == 1 && !is_sharded_along(dim)) return *this;
-  shardings[dim].groups.push_back(group);
-  shardings[dim].shards = std::move(held);
+  if (size > 1 || begin != global.dim(dim)) shardings[dim] = std::move(sharding);
   return *this;
 }
 
@@ -194,6 +191,7 @@ Placement Placement::along(int dim) const {
 }
 
 std::vector<LocalSlice> Placement::slices(std::int64_t begin, std::int64_t count) const {
+  if (global.rank() == 0) throw Error("placement: a tensor without dimensions has no slices");
   const Rows rows(*this);
   const bool vector = global.rank() == 1;
   const int last = global.rank() - 1;

@@ -93,15 +93,21 @@ struct Placement {
   bool tied = false, copy = false;
 
   static Placement replicated(Shape global) { return {.global = global}; }
+  // One group that shards a dimension, with this rank's number in it and its size.
+  struct Share {
+    Group group;
+    int rank = 0, size = 1;
+  };
   // Shards a dimension that is a stack of blocks (query, key, value), padding at its end included.
-  // Each block is split into `size` equal parts, of which this rank, `rank` of `group`, holds one.
-  // Throws Error where `size` does not divide a block, where the dimension is sharded already, or
-  // where the group shards a dimension.
+  // The first group splits each block into equal parts, of which this rank holds one; the next
+  // group splits that part, and so on. Throws Error where the sizes do not divide a block, or where
+  // the dimension or a group shards already.
+  Placement& shard(int dim, const std::vector<Share>& shares,
+                   const std::vector<std::int64_t>& blocks);
   Placement& shard(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
-                   int size);
-  // Splits further what this rank holds of a dimension: each of its shards, or all of a dimension
-  // that is whole, into `size` equal parts. Throws Error as above.
-  Placement& shard(int dim, Group group, int rank, int size);
+                   int size) {
+    return shard(dim, {{group, rank, size}}, blocks);
+  }
 
   bool is_sharded_along(int dim) const { return !shardings[dim].shards.empty(); }
   bool is_sharded_by(Group group) const;

@@ -175,7 +175,8 @@ std::vector<Field> parallel_fields() {
       {.path = "/parallel/rank_order",
        .member = member(&P::rank_order),
        .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "
-                          "neighbouring ranks differ in first. An axis of size 1 may be left out.",
+                          "neighbouring ranks differ in first. An axis of size 1 may be left out; "
+                          "name one whose size is derived.",
                           fmt::join(ordered_axes({}), ", "))},
   };
 }

@@ -115,7 +115,7 @@ std::vector<Field> optimizer_fields() {
        .range = fp32()},
       {.path = "/optimizer/params/weight_decay",
        .member = in_params(&P::weight_decay),
-       .doc = "Weight decay of parameters of two or more dimensions.",
+       .doc = "Weight decay of parameters of two or more dimensions, norms and biases aside.",
        .range = fp32_or_zero(),
        .derived = weight_decay_text},
       {.path = "/optimizer/params/momentum",

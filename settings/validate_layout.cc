@@ -270,7 +270,8 @@ void validate_fp16_schedule(const Config& config, Problems& problems) {
 
 void validate_layout(const Config& config, Problems& problems) {
   constexpr auto kOrder = "/parallel/rank_order";
-  if (problems.sound(kOrder) && !axis_order(config.parallel.axes(), config.parallel.rank_order)) {
+  if (problems.sound(kOrder) && axes_sound(config, problems) &&
+      !axis_order(config.parallel.axes(), config.parallel.rank_order)) {
     const std::vector<std::string> axes = ordered_axes(config.parallel);
     problems.add(kOrder,
                  fmt::format("\"{}\" does not name each of {} once, joined by dashes (an axis of "

@@ -67,9 +67,10 @@ Linear::Linear(ParallelContext parallel, LinearRole role, Weight weight, Weight 
       weight_(std::move(weight)),
       bias_(std::move(bias)) {}
 
+// The bias comes first. Files, buckets and ZeRO's shards have had this order from the beginning.
 void Linear::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
-  into.push_back(weight_.parameter());
   if (bias_) into.push_back(bias_.parameter());
+  into.push_back(weight_.parameter());
 }
 
 Tensor Linear::forward(Context& context, WeightVersion version, const Tensor& x,

@@ -18,9 +18,12 @@
 namespace trident {
 
 enum class LinearRole : std::uint8_t {
-  column,      // every rank has the full input and a shard of the output
-  row,         // every rank has a shard of the input and, after a sum, the full output
-  replicated,  // every rank has the full weight and handles the rows that it holds
+  column,  // every rank has the full input and a shard of the output
+  row,     // every rank has a shard of the input and, after a sum, the full output
+  // Every rank has the full weight and handles the rows that it holds. Ranks that hold the same
+  // rows must compute the same bits, which products chosen by time on a GPU don't promise
+  // (KernelOptions::deterministic).
+  replicated,
 };
 
 // y = x Wᵀ + b with W (out, in).
@@ -37,8 +40,9 @@ struct LinearSpec {
 
 // The activations of one linear layer that backward needs.
 struct LinearActivations {
-  Tensor input;     // (T, in), all rows; (T/t, in) where they are gathered again
-  Tensor gradient;  // (T, out), all rows, from backward_input until backward_weight
+  // (T, in), all rows; (T/t, in) where they are gathered again. A replicated layer keeps its own.
+  Tensor input;
+  Tensor gradient;  // (T, out), the same rows, from backward_input until backward_weight
 };
 
 class Linear {
@@ -58,7 +62,7 @@ class Linear {
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearActivations&,
                         const Tensor& pre_activation = {}) const;
   void backward_weight(Context&, LinearActivations&) const;  // frees the saved activations
-  // Appends the parameters.
+  // Appends the parameters, the bias first.
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:

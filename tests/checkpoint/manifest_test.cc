@@ -9,6 +9,9 @@
 
 #include "base/error.h"
 #include "base/files/crc64.h"
+#include "checkpoint/saved_parts.h"
+#include "core/device.h"
+#include "parallel/transport/transport.h"
 
 namespace trident {
 namespace {
@@ -184,6 +187,31 @@ TEST(Manifest, OnlyTensorsOfMoreThanTwoDimensionsNeedVersionTwo) {
   EXPECT_THAT(message_of(sealed(document)), HasSubstr("needs one to four extents"));
   document["tensors"]["weight/experts"]["shape"] = {1L << 40, 1L << 40, 4};
   EXPECT_THAT(message_of(sealed(document)), HasSubstr("more elements than memory can hold"));
+}
+
+// What the ranks of a save tell each other becomes a manifest that reads back: here each of two
+// ranks holds one of the experts (2, 3, 4).
+TEST(Manifest, SlicesOfThreeDimensionsAreExchanged) {
+  const auto device = make_cpu_device();
+  run_local(2, {}, [&](Transport& transport) {
+    Context context(*device, 1);
+    const int rank = transport.world().rank();
+    const Placement placement =
+        Placement::replicated({2, 3, 4}).shard(0, Group::tensor, {2}, rank, 2);
+    std::vector<Slice> own;
+    for (const LocalSlice& held : placement.slices()) {
+      own.push_back({"exp_avg", "experts", DType::f32, placement.global, held.slice});
+    }
+    Manifest m = example();
+    const auto all = exchanged_slices(context, transport.world(), own);
+    ASSERT_EQ(all.size(), 2U);
+    for (const auto& slices : all) add_slices(m, slices, "model.safetensors");
+    const std::string text = manifest_text(m);
+    const SavedTensor saved = parse_manifest(text, "m.json").tensors.at("exp_avg/experts");
+    EXPECT_EQ(saved.shape, (Shape{2, 3, 4}));
+    ASSERT_EQ(saved.shards.size(), 2U);
+    EXPECT_EQ(saved.shards[1].slice, (TensorSlice{3, 0, 3, 4}));
+  });
 }
 
 // Random guillotine partitions tile the tensor. A slice that is moved by one element breaks the

@@ -28,8 +28,7 @@ class PartModule final : public Module {
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
                  SavedActivationsPtr& kept) const override {
     auto saved = std::make_unique<PartActivations<PartActivationsType>>();
-    Tensor y;
-    y = part_.forward(context, batch.version, x, saved->part);
+    Tensor y = part_.forward(context, batch.version, x, saved->part);
     kept = std::move(saved);
     return y;
   }

@@ -145,9 +145,11 @@ TEST(Mesh, OfNoAxesIsOneRank) {
 
 TEST(Mesh, WrongArgumentsAreNamed) {
   expect_request_error([] { mesh(2, 0, 1); }, "tp size is 0");
-  expect_request_error([] { mesh(2, 1, 1, "tp-dp"); },
-                       "rank order 'tp-dp' must name dp, tp and pp once each, fastest first, as in "
-                       "'dp-tp-pp'");
+  expect_request_error(
+      [] { mesh(2, 1, 2, "tp-dp"); },
+      "rank order 'tp-dp' must name dp, tp and pp once each (an axis of size 1 may "
+      "be left out), fastest first, as in 'dp-tp-pp'");
+  EXPECT_EQ(mesh(2, 1, 1, "tp-dp").group(0, Group::batch), (std::vector<int>{0, 1}));
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-tp"); }, "'tp-dp-tp'");
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-pp-"); }, "'tp-dp-pp-'");
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-ep"); }, "'tp-dp-ep'");

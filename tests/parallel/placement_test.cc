@@ -69,22 +69,26 @@ std::vector<Placement> drawn(Draw& draw) {
   }
   std::vector<Placement> placements{Placement::replicated(global)};
   for (std::size_t d = 0; d < rank; ++d) {
-    bool first = true;
+    if (dims[d].groups.empty()) continue;
+    std::vector<std::vector<Placement::Share>> all{{}};  // the shares of each rank
     for (const std::size_t g : dims[d].groups) {
-      std::vector<Placement> next;
-      for (const Placement& placement : placements) {
+      std::vector<std::vector<Placement::Share>> next;
+      for (const auto& shares : all) {
         for (int place = 0; place < sizes[g]; ++place) {
-          Placement& one = next.emplace_back(placement);
-          if (first) {
-            one.shard(static_cast<int>(d), groups[g], dims[d].blocks, place, sizes[g]);
-          } else {
-            one.shard(static_cast<int>(d), groups[g], place, sizes[g]);
-          }
+          next.push_back(shares);
+          next.back().push_back({groups[g], place, sizes[g]});
         }
       }
-      placements = std::move(next);
-      first = false;
+      all = std::move(next);
     }
+    std::vector<Placement> next;
+    for (const Placement& placement : placements) {
+      for (const auto& shares : all) {
+        next.push_back(placement);
+        next.back().shard(static_cast<int>(d), shares, dims[d].blocks);
+      }
+    }
+    placements = std::move(next);
   }
   return placements;
 }
@@ -198,8 +202,7 @@ TEST(Placement, KnownCases) {
 TEST(Placement, GroupsDivideADimensionInTheirOrder) {
   const Placement held = Placement::replicated({4, 8, 2})
                              .shard(0, Group::pipeline, {4}, 1, 2)
-                             .shard(1, Group::tensor, {4, 4}, 1, 2)
-                             .shard(1, Group::batch, 0, 2);
+                             .shard(1, {{Group::tensor, 1, 2}, {Group::batch, 0, 2}}, {4, 4});
   EXPECT_EQ(held.local(), (Shape{2, 2, 2}));
   EXPECT_THAT(held.sharded_by(), ElementsAre(Group::pipeline, Group::tensor, Group::batch));
   // Rows number the first two dimensions: 2·8 + 2, 2·8 + 6, 3·8 + 2, 3·8 + 6.
@@ -210,8 +213,15 @@ TEST(Placement, GroupsDivideADimensionInTheirOrder) {
   // Dimensions after the sharded one that are whole are contiguous.
   const Placement first = Placement::replicated({4, 8, 2}).shard(0, Group::pipeline, {4}, 1, 2);
   EXPECT_THAT(first.slices(), ElementsAre(LocalSlice{{16, 0, 16, 2}, 0, 2}));
-  EXPECT_THROW(Placement(held).shard(0, Group::batch, 0, 2), Error);
-  EXPECT_THROW(Placement(held).shard(2, Group::loss, 0, 4), Error);
+  // A group of one rank changes nothing: the blocks are those of the others.
+  EXPECT_EQ(Placement::replicated({8})
+                .shard(0, {{Group::batch, 0, 1}, {Group::tensor, 1, 2}}, {4, 4})
+                .slices(),
+            Placement::replicated({8}).shard(0, Group::tensor, {4, 4}, 1, 2).slices());
+  EXPECT_THROW(Placement(held).shard(2, Group::batch, {2}, 0, 2), Error);
+  EXPECT_THROW(Placement(held).shard(2, Group::loss, {2}, 0, 4), Error);
+  EXPECT_THROW(Placement(held).shard(1, Group::loss, {8}, 0, 2), Error);
+  EXPECT_THROW(Placement::replicated({8, 2}).shard(0, Group::tensor, {}, 0, 2), Error);
 }
 
 TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {

@@ -115,7 +115,7 @@ class Bag final : public Architecture {
   }
   std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
                                               const Shape& global) const override {
-    return {{name, 0, global.dim(0), false}};
+    return {{name, 0, global.matrix_rows(), false}};
   }
   std::string hugging_face_config(const Config&) const override {
     return R"({"model_type": "bag"})";

@@ -50,7 +50,7 @@ std::string refusal_of(const Config& config) {
 TEST(StartingPoint, ALaterFormatIsNoDamage) {
   const TempDir dir;
   Job(every_second(dir)).run();
-  change_manifest(dir / "w/iteration-6", [](nlohmann::json& document) { document["version"] = 2; });
+  change_manifest(dir / "w/iteration-6", [](nlohmann::json& document) { document["version"] = 3; });
   EXPECT_THROW(open_checkpoint(dir / "w/iteration-6"), ForeignCheckpoint);
   EXPECT_THAT(refusal_of(every_second(dir)), HasSubstr("another format"));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
