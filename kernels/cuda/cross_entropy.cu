@@ -207,16 +207,14 @@ __global__ void __launch_bounds__(row_threads)
   }
 }
 
-// The losses and, with `with_gradient`, the gradient of rows of which this rank has all columns.
+// The losses and, with Gradient, the gradient of rows of which this rank has all columns.
 // The first pass keeps each thread's maximum and its sum of exponentials relative to that maximum
 // (Milakov & Gimelshein 2018). The second pass finds the first `kept` elements of a Wide row in
 // shared memory, and the others in the caches.
-template <bool Wide, class T>
-__global__ void __launch_bounds__(row_threads, 2)
+template <bool Wide, bool Gradient, class T>
+__global__ void __launch_bounds__(row_threads, Wide&& Gradient ? 2 : 3)
     whole_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
-                 const std::int32_t* labels, float* losses, bool with_gradient, float scale,
-                 std::int64_t kept) {
-  uint4* const packs = dynamic_shared();
+                 const std::int32_t* labels, float* losses, float scale, std::int64_t kept) {
   const std::int64_t t = blockIdx.x;
   T* const row = logits + t * columns;
   const std::int64_t target = column_of(shape, labels[t]);
@@ -236,7 +234,8 @@ __global__ void __launch_bounds__(row_threads, 2)
     }
     best = most;
   };
-  if constexpr (Wide) {
+  if constexpr (Wide && Gradient) {
+    uint4* const packs = dynamic_shared();
     each_kept(
         row, kept, shape.valid, [packs](int pack, const uint4& x) { packs[pack] = x; }, add);
   } else {
@@ -256,7 +255,7 @@ __global__ void __launch_bounds__(row_threads, 2)
     }
     losses[t] = static_cast<float>(loss);
   }
-  if (!with_gradient) return;
+  if constexpr (!Gradient) return;
   const float inverse = 1.0f / exponentials;
   const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
   const float at_target = 1 - shape.label_smoothing;
@@ -269,7 +268,7 @@ __global__ void __launch_bounds__(row_threads, 2)
     store_pack<Wide>(row + i, x);
   };
   if constexpr (Wide) {
-    each_again(row, packs, kept, shape.valid, differentiate);
+    each_again(row, dynamic_shared(), kept, shape.valid, differentiate);
   } else {
     each_pack<Wide>(row, shape.valid, differentiate);
   }
@@ -335,18 +334,23 @@ void cross_entropy(const Access& access, Context&, const CrossEntropyShape& shap
                    const Tensor& logits, const Tensor& labels, const Tensor& losses,
                    std::optional<float> gradient_scale) {
   by_row(access, logits, [&]<class T, bool Wide>(T* x) {
+    const std::int64_t rows = logits.dim(0), columns = logits.dim(1);
+    const auto* const label = data<std::int32_t>(access, labels);
+    auto* const loss = data<float>(access, losses);
+    if (!gradient_scale) {
+      start(queue_of(access), blocks_of(rows), row_threads, whole_kernel<Wide, false, T>, columns,
+            shape, x, label, loss, 0.0f, std::int64_t{0});
+      return;
+    }
     // Two blocks run on a multiprocessor at once, and the second pass finds what their shared
     // memory doesn't hold in the L2 cache.
-    std::int64_t kept = 0;
-    if (Wide && gradient_scale) {
-      const std::int64_t most = shared_bytes_each(2) / static_cast<std::int64_t>(sizeof(T));
-      const std::int64_t whole = shape.valid / pack_size<T> * pack_size<T>;
-      kept = whole <= most ? whole : most / kept_step<T> * kept_step<T>;
-    }
-    start_with_shared(queue_of(access), kept * static_cast<std::int64_t>(sizeof(T)),
-                      blocks_of(logits.dim(0)), row_threads, whole_kernel<Wide, T>, logits.dim(1),
-                      shape, x, data<std::int32_t>(access, labels), data<float>(access, losses),
-                      gradient_scale.has_value(), gradient_scale.value_or(0.0f), kept);
+    constexpr auto element = static_cast<std::int64_t>(sizeof(T));
+    const std::int64_t bytes = Wide ? shared_bytes_each(2) : 0, most = bytes / element;
+    const std::int64_t whole = shape.valid / pack_size<T> * pack_size<T>;
+    const std::int64_t kept = whole <= most ? whole : most / kept_step<T> * kept_step<T>;
+    start_with_shared(queue_of(access), kept * element, bytes, blocks_of(rows), row_threads,
+                      whole_kernel<Wide, true, T>, columns, shape, x, label, loss, *gradient_scale,
+                      kept);
   });
 }
 

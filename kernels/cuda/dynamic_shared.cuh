@@ -31,12 +31,14 @@ inline std::int64_t shared_bytes_each(int blocks) {
   return std::min(most, all / blocks) - 2048;
 }
 
-// As start(), with `bytes` of dynamic shared memory for each block.
+// As start(), with `bytes` of dynamic shared memory for each block, at most `most`. All calls for a
+// kernel give the same `most`: it becomes an attribute of the kernel on the device, which threads
+// share.
 template <class... Parameters, class... Arguments>
-void start_with_shared(const Queue& queue, std::int64_t bytes, dim3 blocks, int threads,
-                       void (*kernel)(Parameters...), const Arguments&... arguments) {
+void start_with_shared(const Queue& queue, std::int64_t bytes, std::int64_t most, dim3 blocks,
+                       int threads, void (*kernel)(Parameters...), const Arguments&... arguments) {
   check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)),
         "cudaFuncSetAttribute");
   start_configured(queue, static_cast<std::size_t>(bytes), blocks, threads, kernel, arguments...);
 }

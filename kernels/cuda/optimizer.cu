@@ -34,7 +34,8 @@ struct Adam {
       m[j] = fmaf(m[j], step.beta1, x * step.one_minus_beta1);
       v[j] = fmaf(v[j], step.beta2, x * x * step.one_minus_beta2);
       const float root = fmaf(sqrtf(v[j]), step.inverse_root_correction2, step.epsilon);
-      w[j] = w[j] * step.decay - step.step_size * m[j] / root;
+      // An explicit fma: nvcc would fuse some of the elements of a pack and not others.
+      w[j] = fmaf(w[j], step.decay, -(step.step_size * m[j] / root));
     }
     store(moment1 + i, m);
     store(moment2 + i, v);
@@ -68,7 +69,7 @@ struct Sgd {
       store(buffer + i, g);
     }
 #pragma unroll
-    for (int j = 0; j < N; ++j) w[j] = w[j] * step.decay - step.learning_rate * g[j];
+    for (int j = 0; j < N; ++j) w[j] = fmaf(w[j], step.decay, -(step.learning_rate * g[j]));
     store(weight + i, w);
     model.put(i, w);
   }

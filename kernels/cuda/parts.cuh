@@ -40,6 +40,7 @@ struct Parts {
 template <class F>
 class PartsLauncher {
  public:
+  static_assert(sizeof(Parts<F>) <= 4096);
   PartsLauncher(const Queue& queue, void (*kernel)(Parts<F>)) : queue_(queue), kernel_(kernel) {}
   void add(std::int64_t n, std::int64_t blocks, const F& f) {
     if (n == 0) return;

@@ -140,8 +140,9 @@ TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
 }
 
 TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
-  // The sizes range from at most one value a thread to more than one pass of a block on a GPU.
-  for (const std::int64_t vocabulary : {1, 3, 130, 4099, 20011}) {
+  // The sizes range from at most one value a thread to more than one pass of a block on a GPU. Some
+  // are about as long as what the emulated GPU keeps in shared memory, 7168 or 14336 values.
+  for (const std::int64_t vocabulary : {1, 3, 130, 4099, 7001, 7168, 14003, 14336, 20011}) {
     for (const float smoothing : {0.0f, 0.2f}) {
       // The width is odd, or a multiple of a pack.
       const std::int64_t width = smoothing > 0 ? vocabulary + 3 : (vocabulary / 8 + 1) * 8;
