@@ -45,7 +45,7 @@ std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
 }
 
 ArchitectureSet built_in_architectures() {
-  return {{"gpt2", make_gpt2()}, {"llama", make_llama()}};
+  return {{"gpt2", make_gpt2()}, {"llama", make_llama()}, {"qwen2", make_qwen2()}};
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {

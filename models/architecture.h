@@ -53,6 +53,7 @@ ArchitectureSet built_in_architectures();
 
 std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
+std::shared_ptr<const Architecture> make_qwen2();
 
 // The modules of one of a rank's stages.
 struct Chunk {

@@ -33,13 +33,13 @@ Attention::Attention(const ParallelContext& parallel, const TransformerShape& sh
                                    .role = LinearRole::column,
                                    .in = shape.hidden,
                                    .out = qkv_blocks(shape),
-                                   .bias = shape.biases,
+                                   .bias = shape.qkv_bias,
                                    .init_deviation = shape.init_deviation})),
       output_(parallel.linear({.name = name + ".output",
                                .role = LinearRole::row,
                                .in = shape.hidden,
                                .out = {shape.hidden},
-                               .bias = shape.biases,
+                               .bias = shape.output_bias,
                                .init_deviation = shape.output_deviation()})) {}
 
 AttentionShape Attention::shape_of(const MicroBatch& batch) const {

@@ -23,9 +23,9 @@ Block::Block(const ParallelContext& parallel, const TransformerShape& shape,
       mixer_key_(random_key(shape.seed, name + ".attention.dropout")),
       feed_forward_key_(random_key(shape.seed, name + ".mlp.dropout")),
       mixer_norm_(parallel, name + ".attention_norm", shape.hidden, shape.norm_epsilon,
-                  shape.biases),
+                  shape.layer_norm),
       feed_forward_norm_(parallel, name + ".mlp_norm", shape.hidden, shape.norm_epsilon,
-                         shape.biases),
+                         shape.layer_norm),
       mixer_(std::move(mixer)),
       feed_forward_(std::move(feed_forward)) {}
 

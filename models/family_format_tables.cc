@@ -92,7 +92,7 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
                 .numbers = tables_.gguf_numbers(config.model)};
   for (const StoredTensor& tensor : tables_.tensors) {
     form.names.push_back({std::string(tensor.hugging_face), std::string(tensor.gguf),
-                          rotary_heads(tensor.rows, config.model)});
+                          tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});
   }
   return form;
 }

@@ -35,6 +35,9 @@ struct FamilyFormatTables {
                                                          // config
   std::string (*write_config)(const Config&) = nullptr;  // writes config.json
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
+  // llama.cpp rotates neighbouring rows of this family's queries and keys; false: halves, as
+  // transformers does.
+  bool gguf_interleaves = false;
   // GGUF's keys after "MODEL_TYPE.".
   std::vector<std::pair<std::string, std::int64_t>> (*gguf_sizes)(const Config&) = nullptr;
   std::vector<std::pair<std::string, double>> (*gguf_numbers)(const ModelConfig&) = nullptr;
@@ -62,5 +65,6 @@ class TabledArchitecture : public Architecture {
 
 const FamilyFormatTables& gpt2_formats();
 const FamilyFormatTables& llama_formats();
+const FamilyFormatTables& qwen2_formats();
 
 }  // namespace trident

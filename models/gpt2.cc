@@ -18,7 +18,8 @@ class Gpt2 final : public TabledArchitecture {
 
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);
-    shape.biases = true;
+    shape.layer_norm = true;
+    shape.qkv_bias = shape.output_bias = shape.mlp_bias = true;
     return shape;
   }
 };

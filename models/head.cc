@@ -37,7 +37,7 @@ std::shared_ptr<Parameter> output_table(const ParallelContext& parallel,
 
 LanguageModelHead::LanguageModelHead(const ParallelContext& parallel, const TransformerShape& shape,
                                      Weight table)
-    : norm_(parallel, "final_norm", shape.hidden, shape.norm_epsilon, shape.biases),
+    : norm_(parallel, "final_norm", shape.hidden, shape.norm_epsilon, shape.layer_norm),
       table_(table),
       parallel_(parallel),
       shape_(shape),

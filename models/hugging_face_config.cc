@@ -216,6 +216,10 @@ void HuggingFaceConfig::refuse(std::string_view key, const std::string& what) {
                                   it == json_->end() ? "is missing" : shown(*it), what));
 }
 
+bool HuggingFaceConfig::is_missing(std::string_view key) const {
+  return !json_->contains(key);
+}
+
 std::int64_t HuggingFaceConfig::size(std::string_view key, std::string_view other) {
   if (!other.empty() && json_->contains(other)) {
     if (!json_->contains(key)) return size(other);
@@ -249,6 +253,14 @@ void HuggingFaceConfig::require_word(std::string_view key,
   if (!json_->contains(key)) return;
   if (std::ranges::any_of(names, [&](auto name) { return at(key) == name; })) return;
   refuse(key, fmt::format("not supported; only {} is", quoted({names.begin(), names.size()})));
+}
+
+void HuggingFaceConfig::require_words(std::string_view key, std::string_view word) {
+  if (!gives(key)) return;
+  const json& list = at(key);
+  const bool all =
+      list.is_array() && std::ranges::all_of(list, [&](const json& one) { return one == word; });
+  if (!all) refuse(key, fmt::format("not supported; only a list of \"{}\" is", word));
 }
 
 std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,

@@ -51,6 +51,7 @@ class HuggingFaceConfig {
   void refuse(std::string_view key, const std::string& what);
   // Whether the key is present and not null.
   bool gives(std::string_view key) const;
+  bool is_missing(std::string_view key) const;
   // An integer above 0. `other` is another name of the same key; if both are present, they have to
   // agree. If neither is present, the key is refused and the result is 1.
   std::int64_t size(std::string_view key, std::string_view other = {});
@@ -60,6 +61,8 @@ class HuggingFaceConfig {
   bool flag_or(std::string_view key, bool otherwise);
   // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
+  // Every element of a list has to be `word`; the key may be missing.
+  void require_words(std::string_view key, std::string_view word);
   // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.
   // nullopt if the key is missing.
   std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);

@@ -1,4 +1,5 @@
-// Llama (Touvron 2023): RoPE, RMSNorm, SwiGLU, grouped queries (Ainslie 2023), no biases.
+// Llama (Touvron 2023): RoPE, RMSNorm, SwiGLU, grouped queries (Ainslie 2023). Biases are optional
+// (model.attention_bias, model.mlp_bias).
 #include "models/family_format_tables.h"
 
 namespace trident {
@@ -13,6 +14,7 @@ class Llama final : public TabledArchitecture {
             .positions = Positions::rotary,
             .gated_mlp = true,
             .tied = false,
+            .optional_biases = true,
             .padding_row = true};
   }
 
@@ -23,6 +25,8 @@ class Llama final : public TabledArchitecture {
     shape.positions = 0;
     shape.swiglu = true;
     shape.rotary = true;
+    shape.qkv_bias = shape.output_bias = config.model.attention_bias;
+    shape.mlp_bias = config.model.mlp_bias;
     return shape;
   }
 };

@@ -1,10 +1,11 @@
 // Llama's files, as transformers' LlamaForCausalLM and llama.cpp store them.
+#include "models/llama_formats.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/files/json.h"
-#include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
@@ -31,14 +32,14 @@ constexpr HuggingFaceKey llama_keys[] = {
     // Computes products by parts and adds them up: the same numbers except for rounding.
     {"pretraining_tp", Use::training},
     {"original_max_position_embeddings", Use::training},  // read only for scaled positions
-    {"attention_bias", Use::fixed, "[false, null]"},
-    {"mlp_bias", Use::fixed, "[false, null]"},
+    {"attention_bias", Use::model},
+    {"mlp_bias", Use::model},
     {"partial_rotary_factor", Use::fixed, "[1, null]"},
 };
 
 constexpr std::string_view llama_classes[] = {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"};
 
-constexpr StoredTensor llama_tensors[] = {
+constexpr StoredTensor llama_tensor_rows[] = {
     {"embedding.weight", "model.embed_tokens.weight", "token_embd.weight"},
     {"layers.*.attention_norm.weight", "model.layers.*.input_layernorm.weight",
      "blk.*.attn_norm.weight"},
@@ -48,27 +49,78 @@ constexpr StoredTensor llama_tensors[] = {
      "blk.*.attn_k.weight", StoredRows::keys},
     {"layers.*.attention.qkv.weight", "model.layers.*.self_attn.v_proj.weight",
      "blk.*.attn_v.weight", StoredRows::values},
+    {"layers.*.attention.qkv.bias", "model.layers.*.self_attn.q_proj.bias", "blk.*.attn_q.bias",
+     StoredRows::queries},
+    {"layers.*.attention.qkv.bias", "model.layers.*.self_attn.k_proj.bias", "blk.*.attn_k.bias",
+     StoredRows::keys},
+    {"layers.*.attention.qkv.bias", "model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias",
+     StoredRows::values},
     {"layers.*.attention.output.weight", "model.layers.*.self_attn.o_proj.weight",
      "blk.*.attn_output.weight"},
+    {"layers.*.attention.output.bias", "model.layers.*.self_attn.o_proj.bias",
+     "blk.*.attn_output.bias"},
     {"layers.*.mlp_norm.weight", "model.layers.*.post_attention_layernorm.weight",
      "blk.*.ffn_norm.weight"},
     {"layers.*.mlp.up.weight", "model.layers.*.mlp.gate_proj.weight", "blk.*.ffn_gate.weight",
      StoredRows::gate},
     {"layers.*.mlp.up.weight", "model.layers.*.mlp.up_proj.weight", "blk.*.ffn_up.weight",
      StoredRows::up},
+    {"layers.*.mlp.up.bias", "model.layers.*.mlp.gate_proj.bias", "blk.*.ffn_gate.bias",
+     StoredRows::gate},
+    {"layers.*.mlp.up.bias", "model.layers.*.mlp.up_proj.bias", "blk.*.ffn_up.bias",
+     StoredRows::up},
     {"layers.*.mlp.down.weight", "model.layers.*.mlp.down_proj.weight", "blk.*.ffn_down.weight"},
+    {"layers.*.mlp.down.bias", "model.layers.*.mlp.down_proj.bias", "blk.*.ffn_down.bias"},
     {"final_norm.weight", "model.norm.weight", "output_norm.weight"},
     {"output.weight", "lm_head.weight", "output.weight"},
 };
 
 // These buffers follow from the base of the rotary positions.
-constexpr std::string_view llama_buffers[] = {"model.layers.*.self_attn.rotary_emb.inv_freq",
-                                              "model.rotary_emb.inv_freq"};
+constexpr std::string_view llama_buffer_names[] = {"model.layers.*.self_attn.rotary_emb.inv_freq",
+                                                   "model.rotary_emb.inv_freq"};
 
 std::string llama_write_config(const Config& config) {
+  nlohmann::ordered_json written = llama_config(config, "llama", "LlamaForCausalLM");
+  written["attention_bias"] = config.model.attention_bias;
+  written["mlp_bias"] = config.model.mlp_bias;
+  return json_text(written, 2);
+}
+
+std::string llama_read_config(HuggingFaceConfig& hf) {
+  nlohmann::json model = llama_model(hf, "llama");
+  // Only values other than the defaults, so that configs of earlier versions stay equal.
+  if (hf.flag_or("attention_bias", false)) model["attention_bias"] = true;
+  if (hf.flag_or("mlp_bias", false)) model["mlp_bias"] = true;
+  hf.finish();
+  return json_text(model);
+}
+
+constexpr FamilyFormatTables llama_tables{.model_type = "llama",
+                                          .classes = llama_classes,
+                                          .keys = llama_keys,
+                                          .tensors = llama_tensor_rows,
+                                          .buffers = llama_buffer_names,
+                                          .write_config = llama_write_config,
+                                          .read_config = llama_read_config,
+                                          .gguf_interleaves = true,
+                                          .gguf_sizes = llama_gguf_sizes,
+                                          .gguf_numbers = llama_gguf_numbers};
+
+}  // namespace
+
+std::span<const StoredTensor> llama_tensors() {
+  return llama_tensor_rows;
+}
+
+std::span<const std::string_view> llama_buffers() {
+  return llama_buffer_names;
+}
+
+nlohmann::ordered_json llama_config(const Config& config, std::string_view model_type,
+                                    std::string_view model_class) {
   const ModelConfig& m = config.model;
-  nlohmann::ordered_json written{{"architectures", {"LlamaForCausalLM"}},
-                                 {"model_type", "llama"},
+  nlohmann::ordered_json written{{"architectures", {model_class}},
+                                 {"model_type", model_type},
                                  {"hidden_act", "silu"},
                                  {"num_hidden_layers", m.num_layers},
                                  {"hidden_size", m.hidden_size},
@@ -82,40 +134,40 @@ std::string llama_write_config(const Config& config) {
                                  {"rope_theta", m.rotary_base},
                                  {"initializer_range", m.init_method_std},
                                  {"attention_dropout", m.attention_dropout},
-                                 {"attention_bias", false},
-                                 {"mlp_bias", false},
                                  {"tie_word_embeddings", m.tie_word_embeddings},
                                  {"bos_token_id", nullptr},
                                  {"eos_token_id", nullptr},
                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}};
   if (m.pad_token_id) written["pad_token_id"] = *m.pad_token_id;
-  return json_text(written, 2);
+  return written;
 }
 
-std::string llama_read_config(HuggingFaceConfig& hf) {
+nlohmann::json llama_model(HuggingFaceConfig& hf, std::string_view architecture,
+                           std::int64_t missing_groups) {
   const std::int64_t heads = hf.size("num_attention_heads"), hidden = hf.size("hidden_size");
   if (hf.size_or("head_dim", hidden / heads) != hidden / heads) {
     hf.refuse("head_dim", fmt::format("not supported; only hidden_size / num_attention_heads, {}",
                                       hidden / heads));
   }
+  const bool usual = missing_groups == 0 || !hf.is_missing("num_key_value_heads");
   const std::int64_t vocabulary = hf.size("vocab_size");
-  nlohmann::json model{{"architecture", "llama"},
-                       {"num_layers", hf.size("num_hidden_layers")},
-                       {"hidden_size", hidden},
-                       {"num_attention_heads", heads},
-                       {"num_query_groups", hf.size_or("num_key_value_heads", heads)},
-                       {"ffn_hidden_size", hf.size("intermediate_size")},
-                       {"max_position_embeddings", hf.size("max_position_embeddings")},
-                       {"vocab_size", vocabulary},
-                       {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
-                       {"rotary_base", hf.rotary_base()},
-                       {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
+  nlohmann::json model{
+      {"architecture", architecture},
+      {"num_layers", hf.size("num_hidden_layers")},
+      {"hidden_size", hidden},
+      {"num_attention_heads", heads},
+      {"num_query_groups", hf.size_or("num_key_value_heads", usual ? heads : missing_groups)},
+      {"ffn_hidden_size", hf.size("intermediate_size")},
+      {"max_position_embeddings", hf.size("max_position_embeddings")},
+      {"vocab_size", vocabulary},
+      {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
+      {"rotary_base", hf.rotary_base()},
+      {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
   if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
     model["pad_token_id"] = *padding;
   }
   hf.require_word("hidden_act", {"silu", "swish"});
-  hf.finish();
-  return json_text(model);
+  return model;
 }
 
 std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config& config) {
@@ -133,18 +185,6 @@ std::vector<std::pair<std::string, double>> llama_gguf_numbers(const ModelConfig
   return {{"attention.layer_norm_rms_epsilon", model.norm_epsilon},
           {"rope.freq_base", model.rotary_base}};
 }
-
-constexpr FamilyFormatTables llama_tables{.model_type = "llama",
-                                          .classes = llama_classes,
-                                          .keys = llama_keys,
-                                          .tensors = llama_tensors,
-                                          .buffers = llama_buffers,
-                                          .write_config = llama_write_config,
-                                          .read_config = llama_read_config,
-                                          .gguf_sizes = llama_gguf_sizes,
-                                          .gguf_numbers = llama_gguf_numbers};
-
-}  // namespace
 
 const FamilyFormatTables& llama_formats() {
   return llama_tables;

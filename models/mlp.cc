@@ -23,13 +23,13 @@ Mlp::Mlp(const ParallelContext& parallel, const TransformerShape& shape, const s
                            .role = LinearRole::column,
                            .in = shape.hidden,
                            .out = up_blocks(shape),
-                           .bias = shape.biases,
+                           .bias = shape.mlp_bias,
                            .init_deviation = shape.init_deviation})),
       down_(parallel.linear({.name = name + ".down",
                              .role = LinearRole::row,
                              .in = shape.ffn,
                              .out = {shape.hidden},
-                             .bias = shape.biases,
+                             .bias = shape.mlp_bias,
                              .init_deviation = shape.output_deviation()})) {}
 
 Tensor Mlp::forward(Context& context, const MicroBatch& batch, const Tensor& x,

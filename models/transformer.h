@@ -1,4 +1,4 @@
-// The sizes and choices that distinguish the transformer layers of GPT-2 and Llama.
+// The sizes and choices that distinguish the transformer layers of the families.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,9 @@ struct TransformerShape {
   // token.
   std::int64_t padding_token = -1;
   bool tied = false;
-  bool biases = false;  // linear layers and norms have biases; false: RMSNorm
+  bool layer_norm = false;  // norms are LayerNorms with biases; false: RMSNorm
+  // The biases of linear layers: of queries, keys and values, of attention's output, of the MLP.
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool swiglu = false;  // gate and up projections; false: GELU
   bool rotary = false;
   float rotary_base = 10000.0f;

@@ -41,7 +41,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 class Case:
     """One training run: the model's sizes, the data's shape, the optimizer's numbers."""
 
-    architecture: str  # "gpt2" or "llama"
+    architecture: str  # "gpt2", "llama" or "qwen2"
     layers: int
     hidden: int
     heads: int
@@ -67,7 +67,9 @@ class Case:
     clipping: float = 1.0
     weight_std: float = 0.06
     optimizer: str = "AdamW"  # of PyTorch's: "AdamW", "Adam" or "Adafactor"
-    padding: int | None = None  # Llama's pad_token_id
+    padding: int | None = None  # pad_token_id of all but GPT-2
+    attention_bias: bool = False  # of Llama
+    mlp_bias: bool = False
 
 
 GOLDEN_CASES = {
@@ -127,13 +129,18 @@ def hugging_face_config(case):
             embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=case.norm_epsilon,
             activation_function="gelu_new", tie_word_embeddings=True, bos_token_id=0,
             eos_token_id=0)
-    return transformers.LlamaConfig(
+    if case.architecture == "qwen2":
+        kind, biases = transformers.Qwen2Config, {}
+    else:
+        kind = transformers.LlamaConfig
+        biases = {"attention_bias": case.attention_bias, "mlp_bias": case.mlp_bias}
+    return kind(
         vocab_size=case.vocab, max_position_embeddings=case.positions, hidden_size=case.hidden,
         intermediate_size=case.ffn, num_hidden_layers=case.layers, num_attention_heads=case.heads,
         num_key_value_heads=case.groups, rms_norm_eps=case.norm_epsilon, hidden_act="silu",
         rope_parameters={"rope_type": "default", "rope_theta": case.rotary_base},
-        tie_word_embeddings=case.tied, attention_bias=False, mlp_bias=False, bos_token_id=0,
-        eos_token_id=0, pad_token_id=case.padding)
+        tie_word_embeddings=case.tied, bos_token_id=0, eos_token_id=0,
+        pad_token_id=case.padding, **biases)
 
 
 class Float64Rotary(torch.nn.Module):
@@ -154,11 +161,11 @@ def use_float64(model):
     """`model` in fp64 throughout: replaces the parts of transformers that go through fp32."""
     model = model.double()
     model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
-    if model.config.model_type == "llama":
+    if model.config.model_type != "gpt2":
         c = model.config
         model.model.rotary_emb = Float64Rotary(c.rope_parameters["rope_theta"],
                                                c.hidden_size // c.num_attention_heads)
-        for norm in [m for m in model.modules() if type(m).__name__ == "LlamaRMSNorm"]:
+        for norm in [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]:
             norm.forward = (lambda x, n=norm:
                             F.rms_norm(x, x.shape[-1:], n.weight, n.variance_epsilon))
     return model.train()
@@ -168,9 +175,7 @@ def draw_model(case):
     """Random weights, none at its usual start: norm gains near 1, every bias away from 0."""
     torch.manual_seed(case.seed)
     config = hugging_face_config(case)
-    kind = (transformers.GPT2LMHeadModel if case.architecture == "gpt2"
-            else transformers.LlamaForCausalLM)
-    model = kind(config).float()
+    model = transformers.AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, dtype=torch.float64)
@@ -270,8 +275,11 @@ def trident_config(case, folder, run_folder):
         "ffn_hidden_size": case.ffn, "max_position_embeddings": case.positions,
         "vocab_size": case.vocab, "tie_word_embeddings": case.tied,
         "norm_epsilon": case.norm_epsilon}
-    if case.architecture == "llama":
+    if case.architecture != "gpt2":
         model["rotary_base"] = case.rotary_base
+    for key in ("attention_bias", "mlp_bias"):
+        if getattr(case, key):
+            model[key] = True
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
               "weight_decay": case.weight_decay}
     if case.optimizer == "Adafactor":

@@ -37,6 +37,8 @@ struct ModelConfig {
   std::int64_t vocab_size = 0;               // derived: 256 for the byte tokenizer
   std::int64_t make_vocab_size_divisible_by = 128;
   bool tie_word_embeddings = true;  // derived: by the model
+  bool attention_bias = false;      // of llama's attention layers
+  bool mlp_bias = false;            // of llama's MLPs
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double init_method_std = 0.02;

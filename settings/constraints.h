@@ -49,6 +49,8 @@ struct ModelConstraints {
   bool grouped_queries = true;
   bool gated_mlp = false;  // SwiGLU: ffn_hidden_size has to be given
   bool tied = true;        // tie_word_embeddings' default
+  // The linear layers have biases if model.attention_bias and model.mlp_bias ask for them.
+  bool optional_biases = false;
   // The embedding may have a padding token. The look-up adds no gradient to that token's row.
   bool padding_row = false;
   // The model's own checks, which run after all others.

@@ -109,6 +109,14 @@ std::vector<Field> model_fields() {
                         ", else ")(constraints) +
                     "true";
            }},
+      {.path = "/model/attention_bias",
+       .member = member(&M::attention_bias),
+       .doc = with_models("Queries, keys, values and attention's output have biases", " (",
+                          &ModelConstraints::optional_biases, ")")},
+      {.path = "/model/mlp_bias",
+       .member = member(&M::mlp_bias),
+       .doc = with_models("The MLP's linear layers have biases", " (",
+                          &ModelConstraints::optional_biases, ")")},
       {.path = "/model/norm_epsilon",
        .member = member(&M::norm_epsilon),
        .doc = "Added to the variance in LayerNorm and RMSNorm.",

@@ -1,6 +1,8 @@
 // The constraints on a model's sizes.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "settings/fields.h"
 #include "settings/paths.h"
 
@@ -67,6 +69,14 @@ void validate_model(const Config& config, Problems& problems) {
     problems.add(
         "/model/rotary_base",
         constraints->name + " has no rotary positions; leave it out" + or_use(config, rotary));
+  }
+  for (const auto& [path, asked] : {std::pair("/model/attention_bias", model.attention_bias),
+                                    std::pair("/model/mlp_bias", model.mlp_bias)}) {
+    if (!asked || constraints == nullptr || constraints->optional_biases || !problems.sound(path)) {
+      continue;
+    }
+    problems.add(path, fmt::format("{}'s biases are fixed; leave it out{}", constraints->name,
+                                   or_use(config, &ModelConstraints::optional_biases)));
   }
   constexpr auto kPadding = "/model/pad_token_id";
   if (model.pad_token_id && problems.sound({kPadding, "/model/vocab_size"}) &&

@@ -39,6 +39,18 @@ const json llama = json::parse(R"({
   "tie_word_embeddings": false, "transformers_version": "5.23.0", "use_cache": true,
   "vocab_size": 515})");
 
+// As transformers 5.24 writes it.
+const json qwen2 = json::parse(R"({
+  "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": null,
+  "dtype": "float32", "eos_token_id": null, "hidden_act": "silu", "hidden_size": 48,
+  "initializer_range": 0.02, "intermediate_size": 132, "layer_types": ["full_attention",
+  "full_attention"], "max_position_embeddings": 24, "max_window_layers": 28,
+  "model_type": "qwen2", "num_attention_heads": 8, "num_hidden_layers": 2,
+  "num_key_value_heads": 4, "pad_token_id": null, "rms_norm_eps": 1e-06,
+  "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}, "sliding_window": null,
+  "tie_word_embeddings": false, "transformers_version": "5.24.0", "use_cache": true,
+  "use_sliding_window": false, "vocab_size": 515})");
+
 // `base` with these keys set, or removed if the value is "-".
 json with(json base, const char* changes) {
   const json changed = json::parse(changes);
@@ -54,7 +66,7 @@ json with(json base, const char* changes) {
 
 const Architecture& family_of(const json& base) {
   static const ArchitectureSet all = built_in_architectures();
-  return *all.at(&base == &llama ? "llama" : "gpt2");
+  return *all.at(&base == &llama ? "llama" : &base == &qwen2 ? "qwen2" : "gpt2");
 }
 
 json model_of(const json& base, const char* changes) {
@@ -121,8 +133,8 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
       {R"({"partial_rotary_factor": 0.5})", "/partial_rotary_factor: 0.5: "},
       {R"({"hidden_act": "gelu"})", "/hidden_act: \"gelu\": "},
       {R"({"head_dim": 8})", "/head_dim: 8: "},
-      {R"({"attention_bias": true})", "/attention_bias: true: "},
-      {R"({"mlp_bias": true})", "/mlp_bias: true: "},
+      {R"({"attention_bias": 1})", "/attention_bias: 1: "},
+      {R"({"mlp_bias": "yes"})", "/mlp_bias: \"yes\": "},
       {R"({"sliding_window": 4096})", "/sliding_window: 4096: "},
       {R"({"layer_types": ["sliding_attention"]})", "/layer_types: "},
       {R"({"attention_chunk_size": 8})", "/attention_chunk_size: 8: "},
@@ -164,6 +176,38 @@ TEST(HuggingFaceConfig, ValuesThatStandForTheUsualThingAreTaken) {
         R"({"head_dim": null})", R"({"pretraining_tp": 2})", R"({"partial_rotary_factor": 1.0})",
         R"({"num_key_value_heads": "-"})"}) {
     EXPECT_THAT(problems_of(llama, changes), IsEmpty()) << changes;
+  }
+}
+
+TEST(HuggingFaceConfig, BiasesOfLlamaAreThoseOfTheModel) {
+  EXPECT_FALSE(model_of(llama, "{}").contains("attention_bias"));
+  EXPECT_EQ(model_of(llama, R"({"attention_bias": true})").at("attention_bias"), true);
+  EXPECT_EQ(model_of(llama, R"({"mlp_bias": true})").at("mlp_bias"), true);
+}
+
+TEST(HuggingFaceConfig, Qwen2HasDefaultsAndWindowsOfItsOwn) {
+  EXPECT_EQ(model_of(qwen2, "{}"), json::parse(R"({
+    "architecture": "qwen2", "num_layers": 2, "hidden_size": 48, "num_attention_heads": 8,
+    "num_query_groups": 4, "ffn_hidden_size": 132, "max_position_embeddings": 24,
+    "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 10000.0,
+    "tie_word_embeddings": false})"));
+  // transformers' default is 32, null the number of query heads (Qwen2Config, 5.24).
+  EXPECT_EQ(model_of(qwen2, R"({"num_key_value_heads": "-"})").at("num_query_groups"), 32);
+  EXPECT_EQ(model_of(qwen2, R"({"num_key_value_heads": null})").at("num_query_groups"), 8);
+  // A window that isn't switched on has no effect.
+  for (const char* changes : {R"({"sliding_window": 8})", R"({"layer_types": null})",
+                              R"({"use_sliding_window": null, "max_window_layers": 1})"}) {
+    EXPECT_EQ(model_of(qwen2, changes), model_of(qwen2, "{}")) << changes;
+  }
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"use_sliding_window": true})", "/use_sliding_window: true: "},
+      {R"({"layer_types": ["full_attention", "sliding_attention"]})", "/layer_types: "},
+      {R"({"layer_types": "full_attention"})", "/layer_types: "},
+      {R"({"model_type": "llama"})", "/model_type: \"llama\": needs \"qwen2\""},
+      {R"({"head_dim": 8})", "/head_dim: 8: "}};
+  for (const auto& [changes, problem] : refused) {
+    EXPECT_THAT(problems_of(qwen2, changes), ElementsAre(::testing::StartsWith(problem)))
+        << changes;
   }
 }
 

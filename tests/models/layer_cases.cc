@@ -123,7 +123,10 @@ TransformerShape gpt2_shape() {
           .positions = 8,
           .vocabulary = 17,
           .padded_vocabulary = 24,
-          .biases = true,
+          .layer_norm = true,
+          .qkv_bias = true,
+          .output_bias = true,
+          .mlp_bias = true,
           .seed = 7};
 }
 
@@ -132,7 +135,7 @@ TransformerShape llama_shape() {
   shape.hidden = 32;
   shape.heads = 8;
   shape.positions = 0;
-  shape.biases = false;
+  shape.layer_norm = shape.qkv_bias = shape.output_bias = shape.mlp_bias = false;
   shape.swiglu = shape.rotary = true;
   return shape;
 }
@@ -159,7 +162,7 @@ LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
             return whole_part<NormActivations>(
-                Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.biases));
+                Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.layer_norm));
           },
           rows_of,
           rows_of,
@@ -363,6 +366,10 @@ void place(const Values& part, const Placement& placement, Values& whole) {
 std::vector<LayerCase> layer_cases() {
   TransformerShape grouped = llama_shape();
   grouped.groups = 4;
+  TransformerShape biased = grouped;  // Qwen2's queries, keys and values
+  biased.qkv_bias = true;
+  TransformerShape all_biased = biased;  // Llama with all biases
+  all_biased.output_bias = all_biased.mlp_bias = true;
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),
           column_case(),
@@ -374,6 +381,9 @@ std::vector<LayerCase> layer_cases() {
           attention_case("AttentionMultiHead", gpt2_shape()),
           attention_case("AttentionRotary", llama_shape()),
           attention_case("AttentionGroupedRotary", grouped),
+          attention_case("AttentionRotaryWithQkvBias", biased),
+          attention_case("AttentionRotaryWithBiases", all_biased),
+          mlp_case("MlpSwigluWithBiases", all_biased),
           mlp_case("MlpGelu", gpt2_shape()),
           mlp_case("MlpSwiglu", llama_shape()),
           block_case("BlockGpt2", gpt2_shape()),

@@ -81,12 +81,13 @@ class Model:
                 "n_inner": rng.choice((None, 160)), "layer_norm_epsilon": 1e-4} | sizes)
             self.model = transformers.GPT2LMHeadModel(self.config).eval()
         else:
-            self.config = transformers.LlamaConfig(**common | {
+            kind = transformers.LlamaConfig if architecture == "llama" else transformers.Qwen2Config
+            self.config = kind(**common | {
                 "num_hidden_layers": rng.choice((2, 3)), "hidden_size": hidden,
                 "num_attention_heads": 4, "num_key_value_heads": rng.choice((1, 2, 4)),
                 "intermediate_size": rng.choice((96, 112)), "max_position_embeddings": 256,
                 "rope_theta": rng.choice((1e4, 5e5)), "rms_norm_eps": 1e-5} | sizes)
-            self.model = transformers.LlamaForCausalLM(self.config).eval()
+            self.model = transformers.AutoModelForCausalLM.from_config(self.config).eval()
         # The vectors should not be only ones and zeros.
         with torch.no_grad():
             for parameter in self.model.parameters():
@@ -126,10 +127,9 @@ class Model:
                         values = values.T
                     heads = {"self_attn.q_proj": self.config.num_attention_heads,
                              "self_attn.k_proj": getattr(self.config, "num_key_value_heads", 0)}
-                    if stem in heads:
-                        rows, columns = values.shape
-                        values = values.reshape(heads[stem], 2, -1, columns)
-                        values = values.swapaxes(1, 2).reshape(rows, columns)
+                    if stem in heads and self.config.model_type == "llama":
+                        halves = values.reshape(heads[stem], 2, -1, *values.shape[1:])
+                        values = halves.swapaxes(1, 2).reshape(values.shape)
                     result[f"blk.{layer}.{stems[stem]}.{kind}"] = values
                     break
             else:
@@ -167,11 +167,11 @@ def test_file(program, model, outtype, path):
         expected |= {"gpt2.feed_forward_length": config.n_inner or 4 * config.n_embd,
                      "gpt2.attention.layer_norm_epsilon": float(numpy.float32(1e-4))}
     else:
-        expected |= {"llama.feed_forward_length": config.intermediate_size,
-                     "llama.attention.head_count_kv": config.num_key_value_heads,
-                     "llama.rope.dimension_count": config.hidden_size // 4,
-                     "llama.rope.freq_base": config.rope_parameters["rope_theta"],
-                     "llama.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-5))}
+        expected |= {f"{kind}.feed_forward_length": config.intermediate_size,
+                     f"{kind}.attention.head_count_kv": config.num_key_value_heads,
+                     f"{kind}.rope.dimension_count": config.hidden_size // 4,
+                     f"{kind}.rope.freq_base": config.rope_parameters["rope_theta"],
+                     f"{kind}.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-5))}
     for name, value in expected.items():
         assert fields[name] == value, (name, fields[name], value)
     assert {tensor.name for tensor in reader.tensors} == set(wanted)
@@ -335,8 +335,11 @@ def main():
     texts = [*tokenizer_peer.translations()][::7] + [*tokenizer_peer.code()][:20]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-        for i, (architecture, tied) in enumerate((("gpt2", True), ("llama", False), ("llama", True))):
-            model = Model(rng, folder / f"m{i}", architecture, tied)
+        biases = {"attention_bias": True, "mlp_bias": True}
+        for i, (architecture, tied, sizes) in enumerate((
+                ("gpt2", True, {}), ("qwen2", False, {}), ("llama", False, biases),
+                ("llama", True, {}))):
+            model = Model(rng, folder / f"m{i}", architecture, tied, **sizes)
             for outtype in TYPES:
                 check(f"{architecture} {outtype} file", test_file, program, model, outtype,
                       folder / f"m{i}-{outtype}.gguf")

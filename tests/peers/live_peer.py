@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the program with PyTorch in fp64, on a GPT-2 and a Llama of random sizes.
+"""Compares the program with PyTorch in fp64, on a GPT-2, a Llama and a Qwen2 of random sizes.
 
     python tests/peers/live_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
 
@@ -32,8 +32,8 @@ TOLERANCE = 1e-5  # losses: relative; gradients: norm of the difference over the
 def draw_case(rng, architecture):
     heads = rng.choice([4, 6, 8])
     hidden = heads * rng.choice([4, 6, 8, 10])
-    llama = architecture == "llama"
-    groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if llama else heads
+    rotary = architecture != "gpt2"
+    groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if rotary else heads
     sequence = rng.randrange(9, 25)
     global_batch = rng.choice([4, 6, 8, 12])
     iterations = 8
@@ -42,15 +42,17 @@ def draw_case(rng, architecture):
         ffn=4 * rng.randrange(9, 40), vocab=rng.randrange(101, 700),
         positions=sequence + rng.randrange(0, 9), sequence=sequence,
         samples=iterations * global_batch - rng.randrange(1, 10),
-        tied=not llama or rng.random() < 0.5, seed=rng.randrange(2**31),
+        tied=not rotary or rng.random() < 0.5, seed=rng.randrange(2**31),
         norm_epsilon=rng.choice([1e-5, 1e-6]), global_batch=global_batch,
         micro_batch=rng.choice([1, 2]), iterations=iterations, warmup=3,
         # Llama's stacked projections are one matrix here and three in transformers, so Adafactor
         # would factor them differently.
-        optimizer=rng.choice(["AdamW", "Adam"] if llama else ["AdamW", "Adam", "Adafactor"]),
+        optimizer=rng.choice(["AdamW", "Adam"] if rotary else ["AdamW", "Adam", "Adafactor"]),
         # Padding is one of the data's most frequent tokens. Its row gets no gradient from the
         # look-up.
-        padding=rng.choice([0, 1, 2]) if llama and rng.random() < 0.8 else None)
+        padding=rng.choice([0, 1, 2]) if rotary and rng.random() < 0.8 else None,
+        attention_bias=architecture == "llama" and rng.random() < 0.5,
+        mlp_bias=architecture == "llama" and rng.random() < 0.5)
 
 
 def draw_layouts(rng, case, count=3):
@@ -223,7 +225,7 @@ def main():
     print(f"live peer: seed {arguments.seed}")
     with tempfile.TemporaryDirectory() as temporary:
         base = (arguments.keep or pathlib.Path(temporary)).resolve()
-        for architecture in ("gpt2", "llama"):
+        for architecture in ("gpt2", "llama", "qwen2"):
             try:
                 check_case(checks, rng, arguments.program.resolve(), draw_case(rng, architecture),
                            base / architecture)

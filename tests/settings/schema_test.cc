@@ -26,7 +26,7 @@ std::string contents(const fs::path& path) {
 // The published names. Each must remain a key of the file.
 constexpr const char* kPublishedKeys = R"(
 model: architecture num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size
-  max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings norm_epsilon
+  max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings attention_bias mlp_bias norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
   virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap rank_order

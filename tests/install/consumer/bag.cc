@@ -41,7 +41,7 @@ struct BagActivations final : SavedActivations {
 class BagLayer final : public Module {
  public:
   BagLayer(const ParallelContext& parallel, const TransformerShape& shape, const std::string& name)
-      : norm_(parallel, name + ".norm", shape.hidden, shape.norm_epsilon, shape.biases),
+      : norm_(parallel, name + ".norm", shape.hidden, shape.norm_epsilon, shape.layer_norm),
         mlp_(parallel, shape, name + ".mlp") {}
 
   std::vector<std::shared_ptr<Parameter>> parameters() const override {

@@ -1,0 +1,32 @@
+// The parts of Llama's file formats that the families derived from it share.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/family_format_tables.h"
+
+namespace trident {
+
+// The names of every parameter that such a model may have, biases included.
+std::span<const StoredTensor> llama_tensors();
+std::span<const std::string_view> llama_buffers();
+
+// The keys of config.json that all of them write. `model_class` is "LlamaForCausalLM" and the like.
+nlohmann::ordered_json llama_config(const Config&, std::string_view model_type,
+                                    std::string_view model_class);
+// The model keys, as JSON, that all of them read. `missing_groups`: the family's default of
+// num_key_value_heads; 0: num_attention_heads. The caller reads its own keys, then calls
+// HuggingFaceConfig::finish().
+nlohmann::json llama_model(HuggingFaceConfig&, std::string_view architecture,
+                           std::int64_t missing_groups = 0);
+
+std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config&);
+std::vector<std::pair<std::string, double>> llama_gguf_numbers(const ModelConfig&);
+
+}  // namespace trident

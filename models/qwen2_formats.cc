@@ -1,0 +1,73 @@
+// Qwen2's files, as transformers' Qwen2ForCausalLM and llama.cpp store them: Llama's, with biases
+// of queries, keys and values.
+#include <nlohmann/json.hpp>
+
+#include "base/files/json.h"
+#include "models/llama_formats.h"
+
+namespace trident {
+namespace {
+
+using Use = HuggingFaceUse;
+
+// The keys of transformers' Qwen2Config, 4.37 to 5.24. A window that use_sliding_window doesn't
+// switch on has no effect, nor has max_window_layers then.
+constexpr HuggingFaceKey qwen2_keys[] = {
+    {"pad_token_id", Use::model},
+    {"vocab_size", Use::model},
+    {"hidden_size", Use::model},
+    {"intermediate_size", Use::model},
+    {"num_hidden_layers", Use::model},
+    {"num_attention_heads", Use::model},
+    {"num_key_value_heads", Use::model},
+    {"head_dim", Use::model},
+    {"hidden_act", Use::model},
+    {"max_position_embeddings", Use::model},
+    {"rms_norm_eps", Use::model},
+    {"rope_theta", Use::model},
+    {"rope_parameters", Use::model},
+    {"rope_scaling", Use::model},
+    {"attention_dropout", Use::training},
+    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
+    {"use_sliding_window", Use::fixed, "[false, null]"},
+    {"sliding_window", Use::training},
+    {"max_window_layers", Use::training},
+    {"layer_types", Use::model},
+    {"partial_rotary_factor", Use::fixed, "[1, null]"},
+};
+
+constexpr std::string_view qwen2_classes[] = {"Qwen2ForCausalLM", "Qwen2Model"};
+
+std::string qwen2_write_config(const Config& config) {
+  nlohmann::ordered_json written = llama_config(config, "qwen2", "Qwen2ForCausalLM");
+  written["use_sliding_window"] = false;
+  return json_text(written, 2);
+}
+
+std::string qwen2_read_config(HuggingFaceConfig& hf) {
+  const nlohmann::json model = llama_model(hf, "qwen2", 32);
+  hf.require_words("layer_types", "full_attention");
+  hf.finish();
+  return json_text(model);
+}
+
+const FamilyFormatTables& qwen2_tables() {
+  static const FamilyFormatTables tables{.model_type = "qwen2",
+                                         .classes = qwen2_classes,
+                                         .keys = qwen2_keys,
+                                         .tensors = llama_tensors(),
+                                         .buffers = llama_buffers(),
+                                         .write_config = qwen2_write_config,
+                                         .read_config = qwen2_read_config,
+                                         .gguf_sizes = llama_gguf_sizes,
+                                         .gguf_numbers = llama_gguf_numbers};
+  return tables;
+}
+
+}  // namespace
+
+const FamilyFormatTables& qwen2_formats() {
+  return qwen2_tables();
+}
+
+}  // namespace trident
