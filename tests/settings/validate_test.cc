@@ -123,7 +123,7 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
       ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use llama"));
+                  "it out, or use llama or qwen2"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {
