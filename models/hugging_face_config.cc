@@ -255,12 +255,18 @@ void HuggingFaceConfig::require_word(std::string_view key,
   refuse(key, fmt::format("not supported; only {} is", quoted({names.begin(), names.size()})));
 }
 
-void HuggingFaceConfig::require_words(std::string_view key, std::string_view word) {
+void HuggingFaceConfig::require_words(std::string_view key, std::string_view word,
+                                      std::int64_t count) {
   if (!gives(key)) return;
   const json& list = at(key);
-  const bool all =
-      list.is_array() && std::ranges::all_of(list, [&](const json& one) { return one == word; });
-  if (!all) refuse(key, fmt::format("not supported; only a list of \"{}\" is", word));
+  const bool all = list.is_array() && std::ssize(list) == count &&
+                   std::ranges::all_of(list, [&](const json& one) { return one == word; });
+  if (!all) refuse(key, fmt::format("not supported; only a list of {} \"{}\" is", count, word));
+}
+
+void HuggingFaceConfig::require_whole(std::string_view key, bool nullable) {
+  if (is_missing(key) || at(key).is_number_integer() || (nullable && at(key).is_null())) return;
+  refuse(key, nullable ? "needs a whole number or null" : "needs a whole number");
 }
 
 std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,

@@ -61,8 +61,10 @@ class HuggingFaceConfig {
   bool flag_or(std::string_view key, bool otherwise);
   // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
-  // Every element of a list has to be `word`; the key may be missing.
-  void require_words(std::string_view key, std::string_view word);
+  // The value has to be a list of `count` times `word`, null, or missing.
+  void require_words(std::string_view key, std::string_view word, std::int64_t count);
+  // The value has to be a whole number, null if `nullable`, or missing.
+  void require_whole(std::string_view key, bool nullable);
   // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.
   // nullopt if the key is missing.
   std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);

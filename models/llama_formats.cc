@@ -88,9 +88,7 @@ std::string llama_write_config(const Config& config) {
 
 std::string llama_read_config(HuggingFaceConfig& hf) {
   nlohmann::json model = llama_model(hf, "llama");
-  // Only values other than the defaults, so that configs of earlier versions stay equal.
-  if (hf.flag_or("attention_bias", false)) model["attention_bias"] = true;
-  if (hf.flag_or("mlp_bias", false)) model["mlp_bias"] = true;
+  for (const char* key : {"attention_bias", "mlp_bias"}) model[key] = hf.flag_or(key, false);
   hf.finish();
   return json_text(model);
 }

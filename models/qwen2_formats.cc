@@ -11,7 +11,8 @@ namespace {
 using Use = HuggingFaceUse;
 
 // The keys of transformers' Qwen2Config, 4.37 to 5.24. A window that use_sliding_window doesn't
-// switch on has no effect, nor has max_window_layers then.
+// switch on has no effect, nor has max_window_layers then. transformers refuses other types of them
+// (5.24), and a head_dim of null, which this class has no default for.
 constexpr HuggingFaceKey qwen2_keys[] = {
     {"pad_token_id", Use::model},
     {"vocab_size", Use::model},
@@ -29,9 +30,9 @@ constexpr HuggingFaceKey qwen2_keys[] = {
     {"rope_scaling", Use::model},
     {"attention_dropout", Use::training},
     {"original_max_position_embeddings", Use::training},  // read only for scaled positions
-    {"use_sliding_window", Use::fixed, "[false, null]"},
-    {"sliding_window", Use::training},
-    {"max_window_layers", Use::training},
+    {"use_sliding_window", Use::fixed, "[false]"},
+    {"sliding_window", Use::model},
+    {"max_window_layers", Use::model},
     {"layer_types", Use::model},
     {"partial_rotary_factor", Use::fixed, "[1, null]"},
 };
@@ -46,7 +47,12 @@ std::string qwen2_write_config(const Config& config) {
 
 std::string qwen2_read_config(HuggingFaceConfig& hf) {
   const nlohmann::json model = llama_model(hf, "qwen2", 32);
-  hf.require_words("layer_types", "full_attention");
+  hf.require_words("layer_types", "full_attention", model.at("num_layers").get<std::int64_t>());
+  hf.require_whole("sliding_window", true);
+  hf.require_whole("max_window_layers", false);
+  if (!hf.is_missing("head_dim") && !hf.gives("head_dim")) {
+    hf.refuse("head_dim", "not supported; leave it out");
+  }
   hf.finish();
   return json_text(model);
 }

@@ -255,25 +255,26 @@ __global__ void __launch_bounds__(row_threads, Wide&& Gradient ? 2 : 3)
     }
     losses[t] = static_cast<float>(loss);
   }
-  if constexpr (!Gradient) return;
-  const float inverse = 1.0f / exponentials;
-  const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
-  const float at_target = 1 - shape.label_smoothing;
-  const auto differentiate = [&]<int M>(std::int64_t i, float(&x)[M]) {
+  if constexpr (Gradient) {
+    const float inverse = 1.0f / exponentials;
+    const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
+    const float at_target = 1 - shape.label_smoothing;
+    const auto differentiate = [&]<int M>(std::int64_t i, float(&x)[M]) {
 #pragma unroll
-    for (int j = 0; j < M; ++j) {
-      const float p = exponential<T>(x[j] - largest) * inverse;
-      x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
+      for (int j = 0; j < M; ++j) {
+        const float p = exponential<T>(x[j] - largest) * inverse;
+        x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
+      }
+      store_pack<Wide>(row + i, x);
+    };
+    if constexpr (Wide) {
+      each_again(row, dynamic_shared(), kept, shape.valid, differentiate);
+    } else {
+      each_pack<Wide>(row, shape.valid, differentiate);
     }
-    store_pack<Wide>(row + i, x);
-  };
-  if constexpr (Wide) {
-    each_again(row, dynamic_shared(), kept, shape.valid, differentiate);
-  } else {
-    each_pack<Wide>(row, shape.valid, differentiate);
-  }
-  for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
-    row[i] = rounded<T>(0.0f);
+    for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
+      row[i] = rounded<T>(0.0f);
+    }
   }
 }
 

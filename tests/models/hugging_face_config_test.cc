@@ -91,7 +91,7 @@ TEST(HuggingFaceConfig, KeysOfTheModelAreReadWithTransformersDefaults) {
     "architecture": "llama", "num_layers": 8, "hidden_size": 48, "num_attention_heads": 8,
     "num_query_groups": 4, "ffn_hidden_size": 132, "max_position_embeddings": 24,
     "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 500000.0,
-    "tie_word_embeddings": false})"));
+    "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false})"));
   EXPECT_EQ(model_of(llama, R"({"rms_norm_eps": "-"})").at("norm_epsilon"), 1e-6);
   EXPECT_EQ(model_of(gpt2, R"({"layer_norm_epsilon": "-"})").at("norm_epsilon"), 1e-5);
   EXPECT_EQ(model_of(llama, R"({"num_key_value_heads": null})").at("num_query_groups"), 8);
@@ -180,7 +180,7 @@ TEST(HuggingFaceConfig, ValuesThatStandForTheUsualThingAreTaken) {
 }
 
 TEST(HuggingFaceConfig, BiasesOfLlamaAreThoseOfTheModel) {
-  EXPECT_FALSE(model_of(llama, "{}").contains("attention_bias"));
+  EXPECT_EQ(model_of(llama, R"({"attention_bias": "-"})").at("attention_bias"), false);
   EXPECT_EQ(model_of(llama, R"({"attention_bias": true})").at("attention_bias"), true);
   EXPECT_EQ(model_of(llama, R"({"mlp_bias": true})").at("mlp_bias"), true);
 }
@@ -196,13 +196,19 @@ TEST(HuggingFaceConfig, Qwen2HasDefaultsAndWindowsOfItsOwn) {
   EXPECT_EQ(model_of(qwen2, R"({"num_key_value_heads": null})").at("num_query_groups"), 8);
   // A window that isn't switched on has no effect.
   for (const char* changes : {R"({"sliding_window": 8})", R"({"layer_types": null})",
-                              R"({"use_sliding_window": null, "max_window_layers": 1})"}) {
+                              R"({"sliding_window": 0, "max_window_layers": 1})",
+                              R"({"sliding_window": "-", "use_sliding_window": "-"})"}) {
     EXPECT_EQ(model_of(qwen2, changes), model_of(qwen2, "{}")) << changes;
   }
   const std::pair<const char*, const char*> refused[] = {
       {R"({"use_sliding_window": true})", "/use_sliding_window: true: "},
       {R"({"layer_types": ["full_attention", "sliding_attention"]})", "/layer_types: "},
       {R"({"layer_types": "full_attention"})", "/layer_types: "},
+      {R"({"layer_types": ["full_attention"]})", "/layer_types: "},
+      {R"({"use_sliding_window": null})", "/use_sliding_window: null: "},
+      {R"({"sliding_window": "x"})", "/sliding_window: \"x\": "},
+      {R"({"max_window_layers": null})", "/max_window_layers: null: "},
+      {R"({"head_dim": null})", "/head_dim: null: "},
       {R"({"model_type": "llama"})", "/model_type: \"llama\": needs \"qwen2\""},
       {R"({"head_dim": 8})", "/head_dim: 8: "}};
   for (const auto& [changes, problem] : refused) {
