@@ -29,7 +29,7 @@ struct StoredTensor {
 struct FamilyFormatTables {
   std::string_view model_type;                           // of config.json; also llama.cpp's name
   std::span<const std::string_view> classes;             // config.json's "architectures"
-  std::span<const HuggingFaceKey> keys;                  // of transformers' config class
+  HuggingFaceKeys keys;                                  // of transformers' config class
   std::span<const StoredTensor> tensors;                 // of every parameter
   std::span<const std::string_view> buffers = {};        // names of buffers that follow from the
                                                          // config

@@ -135,7 +135,7 @@ std::vector<std::pair<std::string, double>> gpt2_gguf_numbers(const ModelConfig&
 
 constexpr FamilyFormatTables gpt2_tables{.model_type = "gpt2",
                                          .classes = gpt2_classes,
-                                         .keys = gpt2_keys,
+                                         .keys = {gpt2_keys},
                                          .tensors = gpt2_tensors,
                                          .buffers = gpt2_buffers,
                                          .write_config = gpt2_write_config,

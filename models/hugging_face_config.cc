@@ -149,8 +149,8 @@ constexpr auto kNumbers = "needs a number above 0";
 
 HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view model_type,
                                      std::span<const std::string_view> classes,
-                                     std::span<const HuggingFaceKey> own)
-    : own_(own) {
+                                     HuggingFaceKeys keys)
+    : keys_(keys) {
   auto parsed = std::make_shared<json>(parse_json(text, "config.json"));
   if (!parsed->is_object()) throw RequestError("needs an object of keys");
   json_ = std::move(parsed);
@@ -192,7 +192,7 @@ void HuggingFaceConfig::check_keys() {
 }
 
 const HuggingFaceKey* HuggingFaceConfig::find(std::string_view key) const {
-  const std::span<const HuggingFaceKey> tables[] = {own_, common};
+  const std::span<const HuggingFaceKey> tables[] = {keys_.own, keys_.shared, common};
   for (const auto table : tables) {
     const auto row = std::ranges::find(table, key, &HuggingFaceKey::name);
     if (row != table.end()) return &*row;

@@ -39,13 +39,18 @@ struct HuggingFaceKey {
   std::string_view accepted = {};  // for `fixed`: a JSON list of the accepted values
 };
 
+// The keys of a family in addition to those that every config.json may have: its own, and those
+// that it shares with related families. A row of `own` comes before one of `shared`.
+struct HuggingFaceKeys {
+  std::span<const HuggingFaceKey> own, shared = {};
+};
+
 class HuggingFaceConfig {
  public:
   // Throws RequestError if the text is not a JSON object, or has another model_type or an
-  // architecture outside `classes`. `own` has the family's keys in addition to the keys that every
-  // config.json may have. Refused values are collected until finish().
+  // architecture outside `classes`. Refused values are collected until finish().
   HuggingFaceConfig(std::string_view text, std::string_view model_type,
-                    std::span<const std::string_view> classes, std::span<const HuggingFaceKey> own);
+                    std::span<const std::string_view> classes, HuggingFaceKeys keys);
 
   // Adds the problem "/key: VALUE: what".
   void refuse(std::string_view key, const std::string& what);
@@ -88,7 +93,7 @@ class HuggingFaceConfig {
   double rope(std::string_view key, double otherwise);
 
   std::shared_ptr<const nlohmann::json> json_;
-  std::span<const HuggingFaceKey> own_;
+  HuggingFaceKeys keys_;
   std::vector<std::string> problems_, unread_;
 };
 

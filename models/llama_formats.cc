@@ -12,8 +12,7 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// The keys of transformers' LlamaConfig, 4.30 to 5.24.
-constexpr HuggingFaceKey llama_keys[] = {
+constexpr HuggingFaceKey shared_llama_keys[] = {
     {"pad_token_id", Use::model},
     {"vocab_size", Use::model},
     {"hidden_size", Use::model},
@@ -29,12 +28,16 @@ constexpr HuggingFaceKey llama_keys[] = {
     {"rope_parameters", Use::model},
     {"rope_scaling", Use::model},
     {"attention_dropout", Use::training},
+    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
+    {"partial_rotary_factor", Use::fixed, "[1, null]"},
+};
+
+// The other keys of transformers' LlamaConfig, 4.30 to 5.24.
+constexpr HuggingFaceKey llama_keys[] = {
     // Computes products by parts and adds them up: the same numbers except for rounding.
     {"pretraining_tp", Use::training},
-    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
     {"attention_bias", Use::model},
     {"mlp_bias", Use::model},
-    {"partial_rotary_factor", Use::fixed, "[1, null]"},
 };
 
 constexpr std::string_view llama_classes[] = {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"};
@@ -95,7 +98,7 @@ std::string llama_read_config(HuggingFaceConfig& hf) {
 
 constexpr FamilyFormatTables llama_tables{.model_type = "llama",
                                           .classes = llama_classes,
-                                          .keys = llama_keys,
+                                          .keys = {llama_keys, shared_llama_keys},
                                           .tensors = llama_tensor_rows,
                                           .buffers = llama_buffer_names,
                                           .write_config = llama_write_config,
@@ -105,6 +108,10 @@ constexpr FamilyFormatTables llama_tables{.model_type = "llama",
                                           .gguf_numbers = llama_gguf_numbers};
 
 }  // namespace
+
+std::span<const HuggingFaceKey> llama_shared_keys() {
+  return shared_llama_keys;
+}
 
 std::span<const StoredTensor> llama_tensors() {
   return llama_tensor_rows;

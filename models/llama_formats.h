@@ -13,6 +13,8 @@
 
 namespace trident {
 
+// The keys of config.json that all of them know.
+std::span<const HuggingFaceKey> llama_shared_keys();
 // The names of every parameter that such a model may have, biases included.
 std::span<const StoredTensor> llama_tensors();
 std::span<const std::string_view> llama_buffers();

@@ -1,28 +1,21 @@
 // Qwen 2 and 2.5 (Yang 2024): Llama with biases on queries, keys and values.
-#include "models/family_format_tables.h"
+#include "models/llama.h"
 
 namespace trident {
 namespace {
 
-class Qwen2 final : public TabledArchitecture {
+class Qwen2 final : public Llama {
  public:
-  Qwen2() : TabledArchitecture(qwen2_formats()) {}
+  Qwen2() : Llama(qwen2_formats()) {}
 
   ModelConstraints constraints() const override {
-    return {.doc = "is llama with biases on queries, keys and values",
-            .positions = Positions::rotary,
-            .gated_mlp = true,
-            .tied = false,
-            .padding_row = true};
+    ModelConstraints constraints = Llama::constraints();
+    constraints.doc = "is llama with biases on queries, keys and values";
+    constraints.optional_biases = false;
+    return constraints;
   }
-
-  bool layers_alike() const override { return true; }
-
   TransformerShape shape(const Config& config) const override {
-    TransformerShape shape = transformer_shape(config);
-    shape.positions = 0;
-    shape.swiglu = true;
-    shape.rotary = true;
+    TransformerShape shape = Llama::shape(config);
     shape.qkv_bias = true;
     return shape;
   }

@@ -10,31 +10,14 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// The keys of transformers' Qwen2Config, 4.37 to 5.24. A window that use_sliding_window doesn't
-// switch on has no effect, nor has max_window_layers then. transformers refuses other types of them
-// (5.24), and a head_dim of null, which this class has no default for.
+// The keys that transformers' Qwen2Config, 4.37 to 5.24, has beside Llama's. A window that
+// use_sliding_window doesn't switch on has no effect, nor has max_window_layers then. transformers
+// refuses other types of them (5.24), and a head_dim of null, which this class has no default for.
 constexpr HuggingFaceKey qwen2_keys[] = {
-    {"pad_token_id", Use::model},
-    {"vocab_size", Use::model},
-    {"hidden_size", Use::model},
-    {"intermediate_size", Use::model},
-    {"num_hidden_layers", Use::model},
-    {"num_attention_heads", Use::model},
-    {"num_key_value_heads", Use::model},
-    {"head_dim", Use::model},
-    {"hidden_act", Use::model},
-    {"max_position_embeddings", Use::model},
-    {"rms_norm_eps", Use::model},
-    {"rope_theta", Use::model},
-    {"rope_parameters", Use::model},
-    {"rope_scaling", Use::model},
-    {"attention_dropout", Use::training},
-    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
     {"use_sliding_window", Use::fixed, "[false]"},
     {"sliding_window", Use::model},
     {"max_window_layers", Use::model},
     {"layer_types", Use::model},
-    {"partial_rotary_factor", Use::fixed, "[1, null]"},
 };
 
 constexpr std::string_view qwen2_classes[] = {"Qwen2ForCausalLM", "Qwen2Model"};
@@ -60,7 +43,7 @@ std::string qwen2_read_config(HuggingFaceConfig& hf) {
 const FamilyFormatTables& qwen2_tables() {
   static const FamilyFormatTables tables{.model_type = "qwen2",
                                          .classes = qwen2_classes,
-                                         .keys = qwen2_keys,
+                                         .keys = {qwen2_keys, llama_shared_keys()},
                                          .tensors = llama_tensors(),
                                          .buffers = llama_buffers(),
                                          .write_config = qwen2_write_config,
