@@ -149,6 +149,7 @@ int main(int count, char** arguments) {
   add_attention({tokens / sequence, sequence, heads, heads, head_dim}, 0.1f);
   add_attention({1, 1024, heads, heads, head_dim}, 0);
   add_attention({1, 4096, heads, 3, head_dim}, 0);
+  add_attention({1, 4096, heads, 3, head_dim}, 0, 512);
   add_norms();
   add_activations();
   add_embeddings();

@@ -73,7 +73,7 @@ void add_case(const std::string& name, Types types, const Make& make);
 // Adds the cases of a family. A linear layer goes from k to n columns.
 void add_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
 void add_fused_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
-void add_attention(const AttentionShape& shape, float probability);
+void add_attention(const AttentionShape& shape, float probability, std::int64_t window = 0);
 void add_norms();
 void add_activations();
 void add_embeddings();

@@ -72,49 +72,48 @@ void add_fused_linear(std::int64_t rows, std::int64_t k, std::int64_t n) {
   });
 }
 
-void add_attention(const AttentionShape& shape, float probability) {
+void add_attention(const AttentionShape& shape, float probability, std::int64_t window) {
   const auto d = [](std::int64_t n) { return static_cast<double>(n); };
   const std::string size = std::to_string(shape.batch) + "x" + std::to_string(shape.sequence) +
                            "x" + std::to_string(shape.heads) + "x" +
-                           std::to_string(shape.head_dim) + (probability > 0 ? "/dropout" : "");
+                           std::to_string(shape.head_dim) + (probability > 0 ? "/dropout" : "") +
+                           (window > 0 ? "/window_" + std::to_string(window) : "");
   // The FLOPs of one product of queries and keys, over the pairs that see each other.
-  const double product = 2 * d(shape.batch * shape.heads * shape.head_dim) * d(shape.sequence) *
-                         d(shape.sequence + 1) / 2;
+  const double unseen = window > 0 ? d(shape.sequence - window) : 0;
+  const double pairs = (d(shape.sequence) * d(shape.sequence + 1) - unseen * (unseen + 1)) / 2;
+  const double product = 2 * d(shape.batch * shape.heads * shape.head_dim) * pairs;
   for (const bool backward : {false, true}) {
-    add_case(
-        std::string("attention/") + (backward ? "backward/" : "forward/") + size, Types::both,
-        [=](Bench& bench, DType dtype) -> Work {
-          const std::int64_t rows = shape.batch * shape.sequence,
-                             width = shape.heads * shape.head_dim;
-          AttentionBackwardArgs args{
-              .shape = shape,
-              .qkv = bench.normal({rows, shape.row()}, dtype),
-              .out = bench.empty({rows, width}, dtype),
-              .log_sum_exp = bench.empty({shape.batch, shape.heads, shape.sequence}, DType::f32),
-              .grad_out = bench.normal({rows, width}, dtype),
-              .grad_qkv = bench.empty({rows, shape.row()}, dtype)};
-          if (probability > 0) {
-            const std::vector<std::int64_t> samples(static_cast<std::size_t>(shape.batch), 1);
-            args.dropout = {.probability = probability,
-                            .key = 1,
-                            .samples = bench.context.from_host<std::int64_t>({shape.batch}, samples,
-                                                                             Category::activation)};
-          }
-          const auto forward = [&bench, args] {
-            attention_forward(bench.context, {.shape = args.shape,
-                                              .qkv = args.qkv,
-                                              .out = args.out,
-                                              .log_sum_exp = args.log_sum_exp,
-                                              .dropout = args.dropout});
-          };
-          forward();
-          if (!backward) {
-            return {2 * product, bytes_of({args.qkv, args.out, args.log_sum_exp}), forward};
-          }
-          return {5 * product,
-                  bytes_of({args.qkv, args.out, args.log_sum_exp, args.grad_out, args.grad_qkv}),
-                  [&bench, args] { attention_backward(bench.context, args); }};
-        });
+    add_case(std::string("attention/") + (backward ? "backward/" : "forward/") + size, Types::both,
+             [=](Bench& bench, DType dtype) -> Work {
+               const std::int64_t rows = shape.batch * shape.sequence,
+                                  width = shape.heads * shape.head_dim;
+               const Tensor qkv = bench.normal({rows, shape.row()}, dtype);
+               const Tensor grad_qkv = bench.empty({rows, shape.row()}, dtype);
+               AttentionBackwardArgs args;
+               args.forward.shape = shape;
+               args.forward.in = split_qkv(shape, qkv);
+               args.forward.out = bench.empty({rows, width}, dtype);
+               args.forward.log_sum_exp =
+                   bench.empty({shape.batch, shape.heads, shape.sequence}, DType::f32);
+               args.forward.mask.window = window;
+               args.grad_out = bench.normal({rows, width}, dtype);
+               args.grad = split_qkv(shape, grad_qkv);
+               if (probability > 0) {
+                 const std::vector<std::int64_t> samples(static_cast<std::size_t>(shape.batch), 1);
+                 args.forward.dropout = {.probability = probability,
+                                         .key = 1,
+                                         .samples = bench.context.from_host<std::int64_t>(
+                                             {shape.batch}, samples, Category::activation)};
+               }
+               const auto forward = [&bench, args] {
+                 attention_forward(bench.context, args.forward);
+               };
+               forward();
+               const Tensor &out = args.forward.out, &sums = args.forward.log_sum_exp;
+               if (!backward) return {2 * product, bytes_of({qkv, out, sums}), forward};
+               return {5 * product, bytes_of({qkv, out, sums, args.grad_out, grad_qkv}),
+                       [&bench, args] { attention_backward(bench.context, args); }};
+             });
   }
 }
 

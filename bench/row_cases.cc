@@ -102,7 +102,7 @@ void add_embeddings() {
     const AttentionShape shape{tokens / sequence, sequence, heads, heads, head_dim};
     const Tensor qkv = bench.normal({tokens, shape.row()}, dtype);
     return {0, bytes_of({qkv, qkv}) * 2 / 3,
-            [=, &bench] { rotary(bench.context, {.shape = shape, .qkv = qkv}); }};
+            [=, &bench] { rotary(bench.context, rotary_of(shape, qkv)); }};
   });
 }
 

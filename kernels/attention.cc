@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/attention_check.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
@@ -7,71 +9,139 @@
 namespace trident {
 namespace {
 
-void check_heads(const Check& check, const AttentionShape& shape, const Tensor& x, const char* name,
-                 DType dtype) {
+void check_rows(const Check& check, const AttentionShape& shape, const Tensor& x, const char* name,
+                DType dtype) {
   check.dtype(x, name, dtype);
-  check.shape(x, name, {shape.batch * shape.sequence, shape.heads * shape.head_dim});
+  check.shape(x, name, {shape.batch * shape.sequence, shape.out_row()});
+}
+
+void check_operands(const Check& check, const AttentionShape& shape, const QueryKeyValue& in,
+                    DType dtype) {
+  const std::int64_t keys = shape.batch * shape.keys();
+  check_heads(check, in.query, "query", dtype, shape.batch * shape.sequence, shape.heads,
+              shape.head_dim);
+  check_heads(check, in.key, "key", dtype, keys, shape.groups, shape.head_dim);
+  check_heads(check, in.value, "value", dtype, keys, shape.groups, shape.value_dim());
+}
+
+void check_sinks(const Check& check, const AttentionShape& shape, const Tensor& sinks,
+                 DType dtype) {
+  if (!sinks) return;
+  check.dtype(sinks, "sinks", dtype);
+  check.shape(sinks, "sinks", {shape.heads});
+}
+
+void check_mask(const Check& check, const AttentionShape& shape, const AttentionMask& mask) {
+  check.that(mask.query_begin >= 0 && mask.key_begin >= 0 && mask.window >= 0,
+             "queries from " + std::to_string(mask.query_begin) + ", keys from " +
+                 std::to_string(mask.key_begin) + ", window " + std::to_string(mask.window),
+             "at least 0");
+  if (!mask.document_begins) return;
+  check.dtype(mask.document_begins, "document_begins", DType::i64);
+  check.shape(mask.document_begins, "document_begins", {shape.batch, shape.sequence});
+}
+
+void check_dropout(const Check& check, const AttentionArgs& args) {
+  const AttentionShape& shape = args.shape;
+  const float p = args.dropout.probability;
+  check.that(p >= 0 && p < 1, "probability " + std::to_string(p), "0 to below 1");
+  if (p == 0) return;
+  check.dtype(args.dropout.samples, "samples", DType::i64);
+  check.shape(args.dropout.samples, "samples", {shape.batch});
+  const std::int64_t positions = args.dropout_positions > 0 ? args.dropout_positions : shape.keys();
+  const std::int64_t end =
+      std::max(args.mask.query_begin + shape.sequence, args.mask.key_begin + shape.keys());
+  check.that(end <= positions, "positions up to " + std::to_string(end),
+             "up to dropout_positions, " + std::to_string(positions));
+}
+
+// The checks that forward and backward share.
+void check_attention(const Check& check, const AttentionArgs& args) {
+  const AttentionShape& shape = args.shape;
+  check_attention_shape(check, shape);
+  check.compute_dtype(args.in.query.rows, "query");
+  const DType dtype = args.in.query.rows.dtype();
+  check_operands(check, shape, args.in, dtype);
+  check_rows(check, shape, args.out, "out", dtype);
+  check.dtype(args.log_sum_exp, "log_sum_exp", DType::f32);
+  check.shape(args.log_sum_exp, "log_sum_exp", {shape.batch, shape.heads, shape.sequence});
+  check_mask(check, shape, args.mask);
+  check_sinks(check, shape, args.sinks, dtype);
+  check_dropout(check, args);
 }
 
 void check_cache(const Check& check, const CacheArgs& args) {
   const AttentionShape& shape = args.shape;
-  check_projection(check, shape, args.qkv, "qkv");
-  check.dtype(args.cache, "cache", args.qkv.dtype());
+  check_attention_shape(check, shape);
+  check.compute_dtype(args.cache, "cache");
   const std::int64_t positions = args.cache.shape().rank() == 3 ? args.cache.dim(1) : 0;
-  check.shape(args.cache, "cache", {shape.batch, positions, 2 * shape.groups * shape.head_dim});
-  check.that(args.begin >= 0 && args.begin + shape.sequence <= positions,
-             "positions " + std::to_string(args.begin) + " to " +
+  check.shape(args.cache, "cache",
+              {shape.batch, positions, shape.groups * (shape.head_dim + shape.value_dim())});
+  check.that(args.skipped >= 0 && args.skipped <= shape.sequence,
+             std::to_string(args.skipped) + " rows left out",
+             "up to " + std::to_string(shape.sequence));
+  check.that(args.cache_begin >= 0 && args.begin + args.skipped >= args.cache_begin &&
+                 args.begin + shape.sequence <= args.cache_begin + positions,
+             "positions " + std::to_string(args.begin + args.skipped) + " to " +
                  std::to_string(args.begin + shape.sequence),
-             "up to " + std::to_string(positions));
-}
-
-void check_log_sums(const Check& check, const AttentionShape& shape, const Tensor& x) {
-  check.dtype(x, "log_sum_exp", DType::f32);
-  check.shape(x, "log_sum_exp", {shape.batch, shape.heads, shape.sequence});
-}
-
-void check_dropout(const Check& check, const AttentionShape& shape, const DropoutArgs& dropout) {
-  const float p = dropout.probability;
-  check.that(p >= 0 && p < 1, "probability " + std::to_string(p), "0 to below 1");
-  if (p > 0) {
-    check.dtype(dropout.samples, "samples", DType::i64);
-    check.shape(dropout.samples, "samples", {shape.batch});
-  }
+             "from " + std::to_string(args.cache_begin) + " up to " +
+                 std::to_string(args.cache_begin + positions));
 }
 
 }  // namespace
 
+QueryKeyValue split_qkv(const AttentionShape& shape, const Tensor& qkv) {
+  return {.query = {qkv, 0},
+          .key = {qkv, shape.heads * shape.head_dim},
+          .value = {qkv, (shape.heads + shape.groups) * shape.head_dim}};
+}
+
 void attention_forward(Context& context, const AttentionArgs& args) {
-  const Check check("attention_forward");
-  check_projection(check, args.shape, args.qkv, "qkv");
-  check_heads(check, args.shape, args.out, "out", args.qkv.dtype());
-  check_log_sums(check, args.shape, args.log_sum_exp);
-  check_dropout(check, args.shape, args.dropout);
+  check_attention(Check("attention_forward"), args);
   launch(context, &Backend::attention_forward, args);
 }
 
+void attention_backward(Context& context, const AttentionBackwardArgs& args) {
+  const Check check("attention_backward");
+  const AttentionShape& shape = args.forward.shape;
+  check_attention(check, args.forward);
+  const DType dtype = args.forward.out.dtype();
+  check_operands(check, shape, args.grad, dtype);
+  check_rows(check, shape, args.grad_out, "grad_out", dtype);
+  if (args.forward.sinks) {
+    check.dtype(args.grad_sinks, "grad_sinks", DType::f32);
+    check.shape(args.grad_sinks, "grad_sinks", {shape.heads});
+  }
+  launch(context, &Backend::attention_backward, args);
+}
+
 void append_to_cache(Context& context, const CacheArgs& args) {
-  check_cache(Check("append_to_cache"), args);
+  const Check check("append_to_cache");
+  check_cache(check, args);
+  const AttentionShape& shape = args.shape;
+  const std::int64_t rows = shape.batch * shape.sequence;
+  const DType dtype = args.cache.dtype();
+  check_heads(check, args.in.key, "key", dtype, rows, shape.groups, shape.head_dim);
+  check_heads(check, args.in.value, "value", dtype, rows, shape.groups, shape.value_dim());
   launch(context, &Backend::append_to_cache, args);
 }
 
 void attention_cached(Context& context, const CacheArgs& args, const Tensor& out) {
   const Check check("attention_cached");
   check_cache(check, args);
-  check_heads(check, args.shape, out, "out", args.qkv.dtype());
+  const AttentionShape& shape = args.shape;
+  const DType dtype = args.cache.dtype();
+  check_heads(check, args.in.query, "query", dtype, shape.batch * shape.sequence, shape.heads,
+              shape.head_dim);
+  check_sinks(check, shape, args.sinks, dtype);
+  check.that(args.window >= 0, "window " + std::to_string(args.window), "at least 0");
+  const std::int64_t oldest =
+      args.window > 0 ? std::max<std::int64_t>(0, args.begin - args.window + 1) : 0;
+  check.that(args.skipped == 0 && args.cache_begin <= oldest,
+             "a cache from position " + std::to_string(args.cache_begin) + " on",
+             "one that holds position " + std::to_string(oldest));
+  check_rows(check, shape, out, "out", dtype);
   launch(context, &Backend::attention_cached, args, out);
-}
-
-void attention_backward(Context& context, const AttentionBackwardArgs& args) {
-  const Check check("attention_backward");
-  check_projection(check, args.shape, args.qkv, "qkv");
-  check_projection(check, args.shape, args.grad_qkv, "grad_qkv");
-  check.dtype(args.grad_qkv, "grad_qkv", args.qkv.dtype());
-  check_heads(check, args.shape, args.out, "out", args.qkv.dtype());
-  check_heads(check, args.shape, args.grad_out, "grad_out", args.qkv.dtype());
-  check_log_sums(check, args.shape, args.log_sum_exp);
-  check_dropout(check, args.shape, args.dropout);
-  launch(context, &Backend::attention_backward, args);
 }
 
 }  // namespace trident

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "core/tensor.h"
+#include "kernels/head_columns.h"
 
 namespace trident {
 
@@ -57,5 +58,16 @@ class Check {
 
   std::string_view operation_;
 };
+
+// Error unless `x` has `heads` heads of `dim` elements in each of `rows` rows, in `dtype`.
+inline void check_heads(const Check& check, const HeadColumns& x, const char* name, DType dtype,
+                        std::int64_t rows, std::int64_t heads, std::int64_t dim) {
+  check.dtype(x.rows, name, dtype);
+  check.rank(x.rows, name, 2);
+  check.that(x.rows.dim(0) == rows, Check::describe(x.rows, name), std::to_string(rows) + " rows");
+  check.that(x.begin >= 0 && x.begin + heads * dim <= x.rows.dim(1),
+             Check::describe(x.rows, name) + " from column " + std::to_string(x.begin),
+             std::to_string(heads) + " heads of " + std::to_string(dim));
+}
 
 }  // namespace trident

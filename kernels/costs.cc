@@ -1,5 +1,6 @@
 // The cost of each kernel, for the operation trace of a context: the FLOPs of products, and the
 // bytes of each tensor, counted once.
+#include <algorithm>
 #include <functional>
 #include <initializer_list>
 
@@ -36,6 +37,18 @@ void record(C context, std::string_view name, T of, const List& reads, const Lis
                         .bytes_if_unfused = bytes_if_unfused});
 }
 
+// A norm of heads, which are `read` operands and `written` results of (T, heads · D) elements.
+void record_heads(C context, std::string_view name, DType dtype, T rstd, T weight,
+                  std::int64_t read, std::int64_t written, const List& reads, const List& writes) {
+  const Shape shape{rstd.dim(1), rstd.dim(0) * weight.dim(0)};
+  const std::int64_t bytes = bytes_in(dtype, shape.numel());
+  context.trace()->add({.name = name,
+                        .shape = shape,
+                        .dtype = dtype,
+                        .bytes_read = read * bytes + bytes_of(reads),
+                        .bytes_written = written * bytes + bytes_of(writes)});
+}
+
 // The extra traffic if the loss ran as separate fp32 operations, as PyTorch runs it: a copy, the
 // maximum, differences, exponentials, their sum, probabilities, the gradient and a copy back. It
 // comes on top of the bytes that one fused kernel reads and writes.
@@ -67,46 +80,83 @@ void gemm(A, C context, const GemmArgs& args) {
        .transpose_b = args.transpose_b});
 }
 
-// Adds the cost of attention: `products` is the number of products that the kernel computes over
-// the causal half of the scores, `model_products` the number that papers count, over all scores.
-void attention(C context, std::string_view name, const AttentionShape& shape, double products,
-               double model_products, T of, const List& reads, const List& writes) {
-  const double product = 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) *
-                         static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence);
-  context.trace()->add({.name = name,
-                        .shape = of.shape(),
-                        .dtype = of.dtype(),
-                        .flops = products * product / 2,
-                        .model_flops = model_products * product,
-                        .bytes_read = bytes_of(reads),
-                        .bytes_written = bytes_of(writes)});
+// The pairs of a query and a key that a sample's head computes, documents aside: the area below the
+// causal diagonal, less the area that the window hides. S²/2 for S positions without a window.
+double visible_pairs(const AttentionShape& shape, const AttentionMask& mask) {
+  const auto queries = static_cast<double>(shape.sequence),
+             keys = static_cast<double>(shape.keys());
+  const auto offset = static_cast<double>(mask.offset());
+  // The integral of min(max(x, 0), keys) from 0.
+  const auto below = [&](double x) {
+    return x <= 0 ? 0 : x < keys ? x * x / 2 : keys * keys / 2 + keys * (x - keys);
+  };
+  const auto area = [&](double shift) { return below(queries + shift) - below(shift); };
+  const double hidden = mask.window > 0 ? area(offset - static_cast<double>(mask.window)) : 0;
+  return area(offset) - hidden;
+}
+
+// The cost of attention whose kernel computes `by_key` products over the elements of a key head and
+// `by_value` over those of a value head, for each pair. Papers count `counted` of the former and
+// the pairs of both halves.
+TracedOperation attention(std::string_view name, const AttentionArgs& args, double by_key,
+                          double by_value, double counted) {
+  const AttentionShape& shape = args.shape;
+  const double pairs =
+      2.0 * static_cast<double>(shape.batch * shape.heads) * visible_pairs(shape, args.mask);
+  const auto d = static_cast<double>(shape.head_dim), e = static_cast<double>(shape.value_dim());
+  return {.name = name,
+          .shape = args.out.shape(),
+          .dtype = args.out.dtype(),
+          .flops = pairs * (by_key * d + by_value * e),
+          .model_flops = 2 * pairs * (counted * d + by_value * e)};
+}
+
+// The bytes of all query, key and value heads of a call.
+std::int64_t qkv_bytes(const AttentionShape& shape, DType dtype) {
+  const std::int64_t queries = shape.batch * shape.sequence * shape.heads * shape.head_dim;
+  const std::int64_t pairs =
+      shape.batch * shape.keys() * shape.groups * (shape.head_dim + shape.value_dim());
+  return bytes_in(dtype, queries + pairs);
 }
 
 void attention_forward(A, C context, const AttentionArgs& args) {
-  attention(context, "attention_forward", args.shape, 2, 2, args.out, {args.qkv},
-            {args.out, args.log_sum_exp});
-}
-// Each query attends to all keys up to its own position.
-void attention_cached(A, C context, const CacheArgs& args, T out) {
-  const AttentionShape& shape = args.shape;
-  const double keys = static_cast<double>(args.begin) + static_cast<double>(shape.sequence + 1) / 2;
-  const double flops = 4.0 * keys * static_cast<double>(shape.batch * shape.sequence) *
-                       static_cast<double>(shape.heads * shape.head_dim);
-  const std::int64_t read = shape.batch * args.begin * 2 * shape.groups * shape.head_dim *
-                            static_cast<std::int64_t>(size_of(args.cache.dtype()));
-  context.trace()->add({.name = "attention_cached",
-                        .shape = out.shape(),
-                        .dtype = out.dtype(),
-                        .flops = flops,
-                        .model_flops = flops,
-                        .bytes_read = args.qkv.bytes() + read,
-                        .bytes_written = out.bytes()});
+  TracedOperation cost = attention("attention_forward", args, 1, 1, 1);
+  cost.bytes_read = qkv_bytes(args.shape, args.out.dtype());
+  cost.bytes_written = bytes_of({args.out, args.log_sum_exp});
+  context.trace()->add(cost);
 }
 // Backward computes five products: the scores again, and the gradients of values, probabilities,
 // queries and keys.
 void attention_backward(A, C context, const AttentionBackwardArgs& args) {
-  attention(context, "attention_backward", args.shape, 5, 4, args.grad_qkv,
-            {args.qkv, args.out, args.log_sum_exp, args.grad_out}, {args.grad_qkv});
+  const AttentionArgs& forward = args.forward;
+  TracedOperation cost = attention("attention_backward", forward, 3, 2, 2);
+  const std::int64_t qkv = qkv_bytes(forward.shape, forward.out.dtype());
+  cost.shape = {forward.out.dim(0), forward.shape.row()};
+  cost.bytes_read = qkv + bytes_of({forward.out, forward.log_sum_exp, args.grad_out});
+  cost.bytes_written = qkv;
+  context.trace()->add(cost);
+}
+
+// Each query attends to the positions up to itself, at most `window` of them.
+void attention_cached(A, C context, const CacheArgs& args, T out) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t held = args.begin - args.cache_begin;
+  const std::int64_t first =
+      args.window > 0 ? std::max<std::int64_t>(0, held + 1 - args.window) : 0;
+  const auto most = static_cast<double>(args.window > 0 ? args.window : held + shape.sequence);
+  const double keys =
+      std::min(most, static_cast<double>(held) + static_cast<double>(shape.sequence + 1) / 2);
+  const double flops = 2.0 * keys * static_cast<double>(shape.batch * shape.sequence) *
+                       static_cast<double>(shape.heads * (shape.head_dim + shape.value_dim()));
+  context.trace()->add(
+      {.name = "attention_cached",
+       .shape = out.shape(),
+       .dtype = out.dtype(),
+       .flops = flops,
+       .model_flops = flops,
+       .bytes_read = qkv_bytes(shape, out.dtype()) +
+                     bytes_in(args.cache.dtype(), shape.batch * (held - first) * args.cache.dim(2)),
+       .bytes_written = out.bytes()});
 }
 
 }  // namespace
@@ -158,6 +208,21 @@ const Backend& costs_backend() {
             record(c, "norm_backward_weight", a.grad_y,
                    {a.grad_y, a.x, a.mean, a.rstd, a.grad_weight, a.grad_bias},
                    {a.grad_weight, a.grad_bias});
+          },
+      .head_norm_forward =
+          [](A, C c, const HeadNormArgs& a) {
+            record_heads(c, "head_norm_forward", a.x.rows.dtype(), a.rstd, a.weight, 1, 1,
+                         {a.weight}, {a.rstd});
+          },
+      .head_norm_backward_input =
+          [](A, C c, const HeadNormBackwardArgs& a) {
+            record_heads(c, "head_norm_backward_input", a.x.rows.dtype(), a.rstd, a.weight, 2, 1,
+                         {a.weight, a.rstd}, {});
+          },
+      .head_norm_backward_weight =
+          [](A, C c, const HeadNormWeightArgs& a) {
+            record_heads(c, "head_norm_backward_weight", a.x.rows.dtype(), a.rstd, a.grad_weight, 2,
+                         0, {a.rstd, a.grad_weight}, {a.grad_weight});
           },
       .gelu_forward = [](A, C c, T x, T y) { record(c, "gelu_forward", y, {x}, {y}); },
       .gelu_backward =
@@ -213,12 +278,19 @@ const Backend& costs_backend() {
       .attention_forward = attention_forward,
       .append_to_cache =
           [](A, C c, const CacheArgs& args) {
-            const Tensor& x = args.qkv;
-            record(c, "append_to_cache", x, {x}, {x});
+            const AttentionShape& shape = args.shape;
+            const Shape added{shape.batch * (shape.sequence - args.skipped), args.cache.dim(2)};
+            const std::int64_t bytes = bytes_in(args.cache.dtype(), added.numel());
+            c.trace()->add({.name = "append_to_cache",
+                            .shape = added,
+                            .dtype = args.cache.dtype(),
+                            .bytes_read = bytes,
+                            .bytes_written = bytes});
           },
       .attention_cached = attention_cached,
       .attention_backward = attention_backward,
-      .rotary = [](A, C c, const RotaryArgs& a) { record(c, "rotary", a.qkv, {a.qkv}, {a.qkv}); },
+      .rotary = [](A, C c,
+                   const RotaryArgs& a) { record(c, "rotary", a.x.rows, {a.x.rows}, {a.x.rows}); },
       .dropout_add =
           [](A, C c, const DropoutAddArgs& a) {
             record(c, "dropout_add", a.y, {a.x, a.residual}, {a.y});

@@ -1,5 +1,7 @@
 #include "kernels/norm.h"
 
+#include <string>
+
 #include "kernels/backend.h"
 #include "kernels/check.h"
 
@@ -15,6 +17,22 @@ void check_statistic(const Check& check, const Tensor& x, const char* name, std:
 void check_same_shape(const Check& check, const Tensor& x, const char* name, const Tensor& like) {
   check.dtype(x, name, like.dtype());
   check.shape(x, name, like.shape());
+}
+
+// The heads of `x`, with the statistics of their T rows. D is the weight's extent.
+void check_normed(const Check& check, const HeadColumns& x, const Tensor& rstd, std::int64_t heads,
+                  const Tensor& weight) {
+  check.compute_dtype(x.rows, "x");
+  check.rank(x.rows, "x", 2);
+  check.rank(weight, "weight", 1);
+  check.that(heads > 0, std::to_string(heads) + " heads", "at least 1");
+  check_heads(check, x, "x", x.rows.dtype(), x.rows.dim(0), heads, weight.dim(0));
+  check.dtype(rstd, "rstd", DType::f32);
+  check.shape(rstd, "rstd", {heads, x.rows.dim(0)});
+}
+void check_like(const Check& check, const HeadColumns& x, const char* name, const HeadColumns& like,
+                std::int64_t heads, std::int64_t dim) {
+  check_heads(check, x, name, like.rows.dtype(), like.rows.dim(0), heads, dim);
 }
 
 }  // namespace
@@ -67,6 +85,31 @@ void norm_backward_weight(Context& context, const NormWeightArgs& args) {
     check_same_shape(check, args.grad_bias, "grad_bias", args.grad_weight);
   }
   launch(context, &Backend::norm_backward_weight, args);
+}
+
+void head_norm_forward(Context& context, const HeadNormArgs& args) {
+  const Check check("head_norm_forward");
+  check_normed(check, args.x, args.rstd, args.heads, args.weight);
+  check.dtype(args.weight, "weight", args.x.rows.dtype());
+  check_like(check, args.y, "y", args.x, args.heads, args.weight.dim(0));
+  launch(context, &Backend::head_norm_forward, args);
+}
+
+void head_norm_backward_input(Context& context, const HeadNormBackwardArgs& args) {
+  const Check check("head_norm_backward_input");
+  check_normed(check, args.x, args.rstd, args.heads, args.weight);
+  check.dtype(args.weight, "weight", args.x.rows.dtype());
+  check_like(check, args.grad_y, "grad_y", args.x, args.heads, args.weight.dim(0));
+  check_like(check, args.grad_x, "grad_x", args.x, args.heads, args.weight.dim(0));
+  launch(context, &Backend::head_norm_backward_input, args);
+}
+
+void head_norm_backward_weight(Context& context, const HeadNormWeightArgs& args) {
+  const Check check("head_norm_backward_weight");
+  check_normed(check, args.x, args.rstd, args.heads, args.grad_weight);
+  check.compute_dtype(args.grad_weight, "grad_weight");
+  check_like(check, args.grad_y, "grad_y", args.x, args.heads, args.grad_weight.dim(0));
+  launch(context, &Backend::head_norm_backward_weight, args);
 }
 
 }  // namespace trident

@@ -6,7 +6,10 @@
 // kernels/backend.h.
 #pragma once
 
+#include <cstdint>
+
 #include "core/context.h"
+#include "kernels/head_columns.h"
 
 namespace trident {
 
@@ -34,5 +37,32 @@ struct NormWeightArgs {
   Tensor grad_weight, grad_bias;  // (H), accumulated; grad_bias undefined for RMSNorm
 };
 void norm_backward_weight(Context&, const NormWeightArgs&);
+
+// RMSNorm of each head's D elements by one weight (Qwen3's norms of queries and keys). The heads
+// lie side by side in T rows; x and y may be other columns of one tensor.
+struct HeadNormArgs {
+  std::int64_t heads = 0;
+  HeadColumns x, y;
+  Tensor weight;  // (D)
+  Tensor rstd;    // (heads, T) fp32, saved for backward
+  float epsilon = 1e-5f;
+};
+void head_norm_forward(Context&, const HeadNormArgs&);
+
+struct HeadNormBackwardArgs {
+  std::int64_t heads = 0;
+  HeadColumns grad_y, x;
+  Tensor weight, rstd;  // as in forward
+  HeadColumns grad_x;
+};
+void head_norm_backward_input(Context&, const HeadNormBackwardArgs&);
+
+struct HeadNormWeightArgs {
+  std::int64_t heads = 0;
+  HeadColumns grad_y, x;
+  Tensor rstd;
+  Tensor grad_weight;  // (D), accumulated
+};
+void head_norm_backward_weight(Context&, const HeadNormWeightArgs&);
 
 }  // namespace trident

@@ -1,27 +1,66 @@
 // Rotary position embedding.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <vector>
 
 #include "core/context.h"
 #include "kernels/attention.h"
 
 namespace trident {
 
-// Rotary position embedding (Su 2021), in the half-split form that Llama has in transformers. It
-// rotates the query and key heads of qkv in place: the pair (i, i + D/2) by the angle
-// position · base^(-2i/D).
-// `inverse` rotates back, which is the gradient. D must be even.
-struct RotaryArgs {
-  AttentionShape shape{};
-  Tensor qkv;
+// The angles of rotary positions. Pair i of a head of D elements turns by position · f_i, where
+// f_i = base^(-2i/D) if nothing is scaled. A scaling divides the low frequencies by `factor` and
+// keeps the high ones: f_i becomes f_i · (1 - g_i) + f_i / factor · g_i, where g_i is
+// slope · u + shift within 0 to 1, and u is the number of the pair or, if `turns` is positive,
+// turns · f_i. The cosines and sines are multiplied by `amplitude`.
+struct RotaryFrequencies {
   float base = 10000.0f;
+  double factor = 1, slope = 0, shift = 0, turns = 0;
+  float amplitude = 1;
+  double plain(std::int64_t pair, std::int64_t head_dim) const;  // base^(-2i/D)
+  double of(std::int64_t pair, std::int64_t head_dim) const;     // f_i
+  auto operator<=>(const RotaryFrequencies&) const = default;
+};
+
+// The scalings that checkpoints of Llama and related families have ("rope_type" in transformers,
+// whose formulas these are). `original` is the number of positions that the model was trained on
+// before it was scaled.
+
+// Divides all frequencies by `factor` (Chen 2023).
+RotaryFrequencies linear_frequencies(float base, double factor);
+// Keeps the pairs that turn more than `high` times in `original` positions and divides those that
+// turn less than `low` times (Llama 3.1). low < high.
+RotaryFrequencies llama3_frequencies(float base, double factor, double low, double high,
+                                     double original);
+// As llama3, with bounds of beta_fast and beta_slow turns, a ramp by the number of the pair, and an
+// amplitude (YaRN, Peng 2023). `truncate` rounds the ends of the ramp to whole pairs.
+struct YarnScaling {
+  double factor = 1, beta_fast = 32, beta_slow = 1, original = 0;
+  bool truncate = true;
+  double amplitude = 1;
+};
+RotaryFrequencies yarn_frequencies(float base, std::int64_t head_dim, const YarnScaling&);
+
+// The plain frequency of each of the D/2 pairs, divided by the scaled one.
+std::vector<float> frequency_divisors(const RotaryFrequencies&, std::int64_t head_dim);
+
+// Rotary position embedding (Su 2021), in the half-split form that Llama has in transformers. It
+// rotates heads of D elements in place: the pair (i, i + D/2) by its angle. `inverse` turns by the
+// opposite angles, which gives the gradient of x. D must be even.
+struct RotaryArgs {
+  std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0;
+  HeadColumns x;  // rows B·S
+  RotaryFrequencies frequencies;
   bool inverse = false;
   std::int64_t begin = 0;      // position of each sample's first row
   std::int64_t positions = 0;  // size of the table kept between calls, >= begin + S; 0: S
 
-  std::int64_t tabulated() const { return positions > 0 ? positions : shape.sequence; }
+  std::int64_t tabulated() const { return positions > 0 ? positions : sequence; }
 };
+// The query and key heads of a fused projection (B·S, row()).
+RotaryArgs rotary_of(const AttentionShape&, const Tensor& qkv);
 void rotary(Context&, const RotaryArgs&);
 
 }  // namespace trident

@@ -61,8 +61,9 @@ void Attention::core(Context& context, const MicroBatch& batch, Saved& saved) co
                             Category::activation);
   saved.log_sum_exp =
       context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
-  attention_forward(context, {.shape = shape_of(batch),
-                              .qkv = saved.qkv,
+  const AttentionShape shape = shape_of(batch);
+  attention_forward(context, {.shape = shape,
+                              .in = split_qkv(shape, saved.qkv),
                               .out = saved.out,
                               .log_sum_exp = saved.log_sum_exp,
                               .dropout = dropout_of(batch),
@@ -77,7 +78,8 @@ void Attention::cached_core(Context& context, const MicroBatch& batch, Saved& sa
         context.empty({shape.batch, batch.cache->positions(), 2 * shape.groups * shape.head_dim},
                       saved.qkv.dtype(), Category::activation);
   }
-  const CacheArgs args{.shape = shape, .begin = batch.begin, .qkv = saved.qkv, .cache = cache};
+  const CacheArgs args{
+      .shape = shape, .begin = batch.begin, .in = split_qkv(shape, saved.qkv), .cache = cache};
   append_to_cache(context, args);
   if (batch.begin == 0) return core(context, batch, saved);
   saved.out = context.empty({shape.batch * shape.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
@@ -92,11 +94,11 @@ Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tenso
   kept = std::move(owned);
   saved.qkv = projection_.forward(context, batch.version, x, saved.projection);
   if (rotary_) {
-    rotary(context, {.shape = shape_of(batch),
-                     .qkv = saved.qkv,
-                     .base = rotary_base_,
-                     .begin = batch.begin,
-                     .positions = batch.cache != nullptr ? batch.cache->positions() : 0});
+    RotaryArgs args = rotary_of(shape_of(batch), saved.qkv);
+    args.frequencies.base = rotary_base_;
+    args.begin = batch.begin;
+    args.positions = batch.cache != nullptr ? batch.cache->positions() : 0;
+    rotary(context, args);
   }
   if (batch.cache != nullptr) {
     cached_core(context, batch, saved);
@@ -118,16 +120,19 @@ Tensor Attention::backward_input(Context& context, const MicroBatch& batch, cons
     saved.output.input = saved.out;
   }
   Tensor grad_qkv = context.empty(saved.qkv.shape(), grad_y.dtype(), Category::activation);
-  attention_backward(context, {.shape = shape,
-                               .qkv = saved.qkv,
-                               .out = saved.out,
-                               .log_sum_exp = saved.log_sum_exp,
+  attention_backward(context, {.forward = {.shape = shape,
+                                           .in = split_qkv(shape, saved.qkv),
+                                           .out = saved.out,
+                                           .log_sum_exp = saved.log_sum_exp,
+                                           .dropout = dropout_of(batch),
+                                           .head_offset = head_offset_},
                                .grad_out = grad_out,
-                               .grad_qkv = grad_qkv,
-                               .dropout = dropout_of(batch),
-                               .head_offset = head_offset_});
+                               .grad = split_qkv(shape, grad_qkv)});
   if (rotary_) {
-    rotary(context, {.shape = shape, .qkv = grad_qkv, .base = rotary_base_, .inverse = true});
+    RotaryArgs args = rotary_of(shape, grad_qkv);
+    args.frequencies.base = rotary_base_;
+    args.inverse = true;
+    rotary(context, args);
   }
   saved.qkv = saved.out = saved.log_sum_exp = Tensor();
   return projection_.backward_input(context, batch.version, grad_qkv, saved.projection);

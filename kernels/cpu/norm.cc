@@ -1,5 +1,7 @@
 #include "kernels/norm.h"
 
+#include <vector>
+
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state.h"
 
@@ -20,6 +22,15 @@ void rounded(const simd::Table& table, U* weight, U* bias, std::int64_t begin, s
     if (bias) table.f32.add_to(biases, bias + at, n);
   }
 }
+
+template <class T>
+struct HeadRows {
+  HeadRows(const Access& access, const HeadColumns& x)
+      : first(data<T>(access, x.rows) + x.begin), row(x.rows.dim(1)) {}
+  T* at(std::int64_t t, std::int64_t column) const { return first + t * row + column; }
+  T* first;
+  std::int64_t row;
+};
 
 }  // namespace
 
@@ -73,7 +84,8 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
     const std::int64_t rows = args.x.dim(0), columns = args.x.dim(1);
     // The threads split the columns, so that each sum runs over the rows in order.
     const auto run = [&](std::int64_t begin, std::int64_t n, float* weight, float* bias) {
-      leaves.norm_weight(grad_y + begin, x + begin, mean, rstd, columns, rows, n, weight, bias);
+      leaves.norm_weight({grad_y + begin, columns}, {x + begin, columns}, mean, rstd, rows, n,
+                         weight, bias);
     };
     by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
       U *const weight = data<U>(access, args.grad_weight), *const bias =
@@ -86,6 +98,70 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
                             rounded(table, weight, bias, begin, end, run);
                           }
                         });
+    });
+  });
+}
+
+void head_norm_forward(const Access& access, Context& context, const HeadNormArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const HeadRows<T> x(access, args.x), y(access, args.y);
+    const T* const weight = data<T>(access, args.weight);
+    float* const rstd = data<float>(access, args.rstd);
+    const auto& leaves = state_of(context).table->get<T>();
+    const std::int64_t d = args.weight.dim(0), rows = args.x.rows.dim(0);
+    context.team().parallel_for(
+        rows, grain_rows(args.heads * d), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            for (std::int64_t head = 0; head < args.heads; ++head) {
+              leaves.norm_forward(x.at(t, head * d), weight, nullptr, y.at(t, head * d), nullptr,
+                                  rstd + head * rows + t, d, args.epsilon);
+            }
+          }
+        });
+  });
+}
+
+void head_norm_backward_input(const Access& access, Context& context,
+                              const HeadNormBackwardArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const HeadRows<T> grad_y(access, args.grad_y), x(access, args.x), grad_x(access, args.grad_x);
+    const T* const weight = data<T>(access, args.weight);
+    const float* const rstd = data<float>(access, args.rstd);
+    const auto& leaves = state_of(context).table->get<T>();
+    const std::int64_t d = args.weight.dim(0), rows = args.x.rows.dim(0);
+    context.team().parallel_for(
+        rows, grain_rows(args.heads * d), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            for (std::int64_t head = 0; head < args.heads; ++head) {
+              leaves.norm_backward(grad_y.at(t, head * d), x.at(t, head * d), weight, nullptr,
+                                   rstd[head * rows + t], nullptr, grad_x.at(t, head * d), d);
+            }
+          }
+        });
+  });
+}
+
+void head_norm_backward_weight(const Access& access, Context& context,
+                               const HeadNormWeightArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const HeadRows<T> grad_y(access, args.grad_y), x(access, args.x);
+    const float* const rstd = data<float>(access, args.rstd);
+    const simd::Table& table = *state_of(context).table;
+    const auto& leaves = table.get<T>();
+    const std::int64_t d = args.grad_weight.dim(0), rows = args.x.rows.dim(0);
+    // Each sum runs over the heads, and for each head over its rows, in order.
+    by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
+      U* const weight = data<U>(access, args.grad_weight);
+      parallel_elements(
+          context, d, grain_rows(args.heads * rows), [&](std::int64_t begin, std::int64_t end) {
+            std::vector<float> sums(static_cast<std::size_t>(end - begin), 0.0f);
+            for (std::int64_t head = 0; head < args.heads; ++head) {
+              const std::int64_t at = head * d + begin;
+              leaves.norm_weight({grad_y.at(0, at), grad_y.row}, {x.at(0, at), x.row}, nullptr,
+                                 rstd + head * rows, rows, end - begin, sums.data(), nullptr);
+            }
+            table.f32.add_to(sums.data(), weight + begin, end - begin);
+          });
     });
   });
 }

@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "kernels/by_dtype.h"
 #include "kernels/cpu/simd/table.h"
+#include "kernels/rotary.h"
 
 namespace trident::cpu {
 
@@ -28,15 +29,14 @@ struct State final : KernelState {
 
   // The table of rotary embedding, (2, S, D/2): cosines, then sines. The table of the last
   // arguments is kept.
-  const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
-                            std::int64_t head_dim, float base);
+  const float* rotary_table(const Access& access, Context& context, const RotaryArgs&);
   // Allocates the memory of that table. Returns true if the table must be filled.
-  bool hold_rotary(Context& context, std::int64_t sequence, std::int64_t head_dim, float base);
+  bool hold_rotary(Context& context, const RotaryArgs&);
 
  private:
   Tensor scratch_, rotary_;
   std::int64_t rotary_sequence_ = 0, rotary_head_dim_ = 0;
-  float rotary_base_ = 0;
+  RotaryFrequencies rotary_frequencies_;
 };
 
 inline State& state_of(Context& context) {

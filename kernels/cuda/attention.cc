@@ -16,7 +16,7 @@ void attention_forward(const Access& access, Context& context, const AttentionAr
 }
 
 void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
-  if (args.shape.batch == 0) return;
+  if (args.forward.shape.batch == 0) return;
   const Queue& queue = queue_of(access);
   if (!state_of(context).fused_attention().backward(queue, access, context, args)) {
     tiled_attention_backward(access, context, args);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -17,23 +18,25 @@ constexpr int most_head_dim = 2048;
 // Elements are counted over the keys and values of the new positions.
 template <class T>
 struct Append {
-  const T* qkv;
+  const T *key, *value;
   T* cache;
-  std::int64_t pairs, row, skipped, sequence, begin, positions;
+  std::int64_t key_row, value_row, keys, pairs;      // keys, pairs: elements of a row of the cache
+  std::int64_t sequence, skipped, begin, positions;  // begin: the slot of a sample's row 0
   template <int N>
   __device__ void run(std::int64_t i) const {
     const std::int64_t t = i / pairs, column = i % pairs;
+    if (t % sequence < skipped) return;
     const std::int64_t to = (t / sequence * positions + begin + t % sequence) * pairs + column;
-    cache[to] = qkv[t * row + skipped + column];
+    cache[to] = column < keys ? key[t * key_row + column] : value[t * value_row + column - keys];
   }
 };
 
 template <class T>
 struct Attend {
-  const T *qkv, *cache;
+  const T *query, *cache, *sinks;
   T* out;
-  std::int64_t sequence, begin, positions;
-  int heads, groups, head_dim, row;  // row: elements in a row of qkv
+  std::int64_t query_row, sequence, begin, positions, window;
+  int heads, groups, head_dim, value_dim;
 };
 
 // A block handles one query head. Each step takes as many keys as there are threads, with an online
@@ -42,18 +45,21 @@ template <int Threads, class T>
 __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
   __shared__ float query[most_head_dim], total[most_head_dim], weights[Threads];
   const std::int64_t t = blockIdx.x;
-  const int head = static_cast<int>(blockIdx.y), d = a.head_dim, pairs = 2 * a.groups * d;
+  const int head = static_cast<int>(blockIdx.y), group = head / (a.heads / a.groups);
+  const int d = a.head_dim, e = a.value_dim, pairs = a.groups * (d + e);
   const int thread = static_cast<int>(threadIdx.x);
-  const T* const keys =
-      a.cache + t / a.sequence * a.positions * pairs + head / (a.heads / a.groups) * d;
-  const T* const values = keys + a.groups * d;
+  const std::int64_t end = a.begin + t % a.sequence + 1;
+  const std::int64_t skipped = a.window > 0 && end > a.window ? end - a.window : 0;
+  const std::int64_t count = end - skipped;
+  const T* const cached = a.cache + (t / a.sequence * a.positions + skipped) * pairs;
+  const T *const keys = cached + group * d, *const values = cached + a.groups * d + group * e;
   const float scale = 1.0f / sqrtf(static_cast<float>(d));
   for (int i = thread; i < d; i += Threads) {
-    query[i] = to_float(a.qkv[t * a.row + head * d + i]) * scale;
-    total[i] = 0;
+    query[i] = to_float(a.query[t * a.query_row + head * d + i]) * scale;
   }
-  float maximum = -INFINITY, sum = 0;
-  const std::int64_t count = a.begin + t % a.sequence + 1;
+  for (int i = thread; i < e; i += Threads) total[i] = 0;
+  float maximum = a.sinks != nullptr ? to_float(a.sinks[head]) : -INFINITY;
+  float sum = a.sinks != nullptr ? 1.0f : 0.0f;
   for (std::int64_t first = 0; first < count; first += Threads) {
     __syncthreads();
     const int here = static_cast<int>(count - first < Threads ? count - first : Threads);
@@ -70,7 +76,7 @@ __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
     sum = sum * kept + reduce_block<Threads, Sum>(weight);
     maximum = now;
     __syncthreads();
-    for (int i = thread; i < d; i += Threads) {
+    for (int i = thread; i < e; i += Threads) {
       float x = total[i] * kept;
       for (int k = 0; k < here; ++k) {
         x = fmaf(weights[k], to_float(values[(first + k) * pairs + i]), x);
@@ -78,8 +84,8 @@ __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
       total[i] = x;
     }
   }
-  for (int i = thread; i < d; i += Threads) {
-    a.out[(t * a.heads + head) * d + i] = rounded<T>(total[i] / sum);
+  for (int i = thread; i < e; i += Threads) {
+    a.out[(t * a.heads + head) * e + i] = rounded<T>(total[i] / sum);
   }
 }
 
@@ -87,37 +93,46 @@ __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
 
 void append_to_cache(const Access& access, Context&, const CacheArgs& args) {
   const AttentionShape& shape = args.shape;
-  const std::int64_t pairs = 2 * shape.groups * shape.head_dim;
-  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+  const HeadColumns &key = args.in.key, &value = args.in.value;
+  const std::int64_t pairs = args.cache.dim(2);
+  by_dtype(args.cache.dtype(), [&]<class T>(T*) {
     elementwise<1>(queue_of(access), shape.batch * shape.sequence * pairs, false,
-                   Append<T>{.qkv = data<T>(access, args.qkv),
+                   Append<T>{.key = data<T>(access, key.rows) + key.begin,
+                             .value = data<T>(access, value.rows) + value.begin,
                              .cache = data<T>(access, args.cache),
+                             .key_row = key.rows.dim(1),
+                             .value_row = value.rows.dim(1),
+                             .keys = shape.groups * shape.head_dim,
                              .pairs = pairs,
-                             .row = shape.row(),
-                             .skipped = shape.heads * shape.head_dim,
                              .sequence = shape.sequence,
-                             .begin = args.begin,
+                             .skipped = args.skipped,
+                             .begin = args.begin - args.cache_begin,
                              .positions = args.cache.dim(1)});
   });
 }
 
 void attention_cached(const Access& access, Context&, const CacheArgs& args, const Tensor& out) {
   const AttentionShape& shape = args.shape;
-  if (shape.head_dim > most_head_dim) {
-    throw Error("attention_cached: got head_dim " + std::to_string(shape.head_dim) +
-                ", need at most " + std::to_string(most_head_dim));
+  const std::int64_t widest = std::max(shape.head_dim, shape.value_dim());
+  if (widest > most_head_dim) {
+    throw Error("attention_cached: got head_dim " + std::to_string(widest) + ", need at most " +
+                std::to_string(most_head_dim));
   }
-  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
-    const Attend<T> a{.qkv = data<T>(access, args.qkv),
+  const HeadColumns& query = args.in.query;
+  by_dtype(out.dtype(), [&]<class T>(T*) {
+    const Attend<T> a{.query = data<T>(access, query.rows) + query.begin,
                       .cache = data<T>(access, args.cache),
+                      .sinks = args.sinks ? data<T>(access, args.sinks) : nullptr,
                       .out = data<T>(access, out),
+                      .query_row = query.rows.dim(1),
                       .sequence = shape.sequence,
-                      .begin = args.begin,
+                      .begin = args.begin - args.cache_begin,
                       .positions = args.cache.dim(1),
+                      .window = args.window,
                       .heads = static_cast<int>(shape.heads),
                       .groups = static_cast<int>(shape.groups),
                       .head_dim = static_cast<int>(shape.head_dim),
-                      .row = static_cast<int>(shape.row())};
+                      .value_dim = static_cast<int>(shape.value_dim())};
     start(queue_of(access), blocks_of(shape.batch * shape.sequence, shape.heads), 128,
           attend_kernel<128, T>, a);
   });

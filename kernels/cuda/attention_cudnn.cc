@@ -46,20 +46,24 @@ struct Built {
 
 using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-// Creates the tensors of a graph: (B, heads, S, D) inside rows of `row` elements, and the
+// Creates the tensors of a graph: (B, heads, S, D or E) inside rows of `row` elements, and the
 // statistics with one value per row.
 class Tensors {
  public:
   Tensors(fe::graph::Graph& graph, const AttentionShape& shape) : graph_(graph), k_(shape) {}
 
-  TensorPtr input(Name name, std::int64_t heads, std::int64_t row) const {
+  TensorPtr input(Name name, std::int64_t heads, std::int64_t dim, std::int64_t row) const {
     return graph_.tensor(fe::graph::Tensor_attributes()
                              .set_uid(name)
-                             .set_dim(extents(heads))
-                             .set_stride(strides(row)));
+                             .set_dim(extents(heads, dim))
+                             .set_stride(strides(dim, row)));
   }
-  void output(const TensorPtr& tensor, Name name, std::int64_t heads, std::int64_t row) const {
-    tensor->set_output(true).set_uid(name).set_dim(extents(heads)).set_stride(strides(row));
+  void output(const TensorPtr& tensor, Name name, std::int64_t heads, std::int64_t dim,
+              std::int64_t row) const {
+    tensor->set_output(true)
+        .set_uid(name)
+        .set_dim(extents(heads, dim))
+        .set_stride(strides(dim, row));
   }
   // The statistics are the logarithms of the softmax's sums.
   fe::graph::Tensor_attributes& as_statistics(fe::graph::Tensor_attributes& tensor) const {
@@ -71,8 +75,12 @@ class Tensors {
 
  private:
   using Extents = std::vector<std::int64_t>;
-  Extents extents(std::int64_t heads) const { return {k_.batch, heads, k_.sequence, k_.head_dim}; }
-  Extents strides(std::int64_t row) const { return {k_.sequence * row, k_.head_dim, row, 1}; }
+  Extents extents(std::int64_t heads, std::int64_t dim) const {
+    return {k_.batch, heads, k_.sequence, dim};
+  }
+  Extents strides(std::int64_t dim, std::int64_t row) const {
+    return {k_.sequence * row, dim, row, 1};
+  }
 
   fe::graph::Graph& graph_;
   const AttentionShape& k_;
@@ -86,9 +94,10 @@ void describe(const AttentionKey& wanted, fe::graph::Graph& graph) {
       .set_compute_data_type(fe::DataType_t::FLOAT);
   const AttentionShape& k = wanted.shape;
   const Tensors tensors(graph, k);
-  const std::int64_t row = k.row(), out_row = k.heads * k.head_dim;
-  const TensorPtr q = tensors.input(query, k.heads, row), keys = tensors.input(key, k.groups, row),
-                  values = tensors.input(value, k.groups, row);
+  const std::int64_t d = k.head_dim, e = k.value_dim(), out_row = k.out_row();
+  const TensorPtr q = tensors.input(query, k.heads, d, wanted.query_row),
+                  keys = tensors.input(key, k.groups, d, wanted.key_row),
+                  values = tensors.input(value, k.groups, e, wanted.value_row);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
   if (!wanted.backward) {
     const auto [o, stats] = graph.sdpa(q, keys, values,
@@ -97,12 +106,12 @@ void describe(const AttentionKey& wanted, fe::graph::Graph& graph) {
                                            .set_generate_stats(true)
                                            .set_causal_mask(true)
                                            .set_attn_scale(scale));
-    tensors.output(o, out, k.heads, out_row);
+    tensors.output(o, out, k.heads, e, out_row);
     tensors.as_statistics(stats->set_output(true));
     return;
   }
-  const TensorPtr o = tensors.input(out, k.heads, out_row),
-                  d_o = tensors.input(grad_out, k.heads, out_row);
+  const TensorPtr o = tensors.input(out, k.heads, e, out_row),
+                  d_o = tensors.input(grad_out, k.heads, e, out_row);
   fe::graph::Tensor_attributes attributes;
   const TensorPtr stats = graph.tensor(tensors.as_statistics(attributes));
   const auto [dq, dk, dv] =
@@ -112,9 +121,9 @@ void describe(const AttentionKey& wanted, fe::graph::Graph& graph) {
                               .set_causal_mask(true)
                               .set_attn_scale(scale)
                               .set_deterministic_algorithm(wanted.deterministic));
-  tensors.output(dq, grad_query, k.heads, row);
-  tensors.output(dk, grad_key, k.groups, row);
-  tensors.output(dv, grad_value, k.groups, row);
+  tensors.output(dq, grad_query, k.heads, d, wanted.query_row);
+  tensors.output(dk, grad_key, k.groups, d, wanted.key_row);
+  tensors.output(dv, grad_value, k.groups, e, wanted.value_row);
 }
 
 class CudnnAttention final : public FusedAttention {
@@ -127,13 +136,12 @@ class CudnnAttention final : public FusedAttention {
 
   bool forward(const Queue& queue, const Access& access, Context& context,
                const AttentionArgs& args) override {
-    Built* const built = prepare(queue, context, args.shape, args.qkv.dtype(), args.dropout, false);
+    Built* const built = prepare(queue, access, context, args, args.in, false);
     if (built == nullptr) return false;
-    const auto qkv = parts(access, args.shape, args.qkv);
     run(access, context, *built,
-        {{query, qkv[0]},
-         {key, qkv[1]},
-         {value, qkv[2]},
+        {{query, address(access, args.in.query)},
+         {key, address(access, args.in.key)},
+         {value, address(access, args.in.value)},
          {out, TensorAddress::of(access, args.out)},
          {statistics, TensorAddress::of(access, args.log_sum_exp)}});
     return true;
@@ -141,43 +149,64 @@ class CudnnAttention final : public FusedAttention {
 
   bool backward(const Queue& queue, const Access& access, Context& context,
                 const AttentionBackwardArgs& args) override {
-    Built* const built = prepare(queue, context, args.shape, args.qkv.dtype(), args.dropout, true);
+    const AttentionArgs& forward = args.forward;
+    Built* const built = prepare(queue, access, context, forward, args.grad, true);
     if (built == nullptr) return false;
-    const auto qkv = parts(access, args.shape, args.qkv);
-    const auto grads = parts(access, args.shape, args.grad_qkv);
     run(access, context, *built,
-        {{query, qkv[0]},
-         {key, qkv[1]},
-         {value, qkv[2]},
-         {out, TensorAddress::of(access, args.out)},
-         {statistics, TensorAddress::of(access, args.log_sum_exp)},
+        {{query, address(access, forward.in.query)},
+         {key, address(access, forward.in.key)},
+         {value, address(access, forward.in.value)},
+         {out, TensorAddress::of(access, forward.out)},
+         {statistics, TensorAddress::of(access, forward.log_sum_exp)},
          {grad_out, TensorAddress::of(access, args.grad_out)},
-         {grad_query, grads[0]},
-         {grad_key, grads[1]},
-         {grad_value, grads[2]}});
+         {grad_query, address(access, args.grad.query)},
+         {grad_key, address(access, args.grad.key)},
+         {grad_value, address(access, args.grad.value)}});
     return true;
   }
 
  private:
-  static std::array<void*, 3> parts(const Access& access, const AttentionShape& shape,
-                                    const Tensor& qkv) {
-    auto* const first = static_cast<std::byte*>(TensorAddress::of(access, qkv));
-    const auto head = shape.head_dim * static_cast<std::int64_t>(size_of(qkv.dtype()));
-    return {first, first + shape.heads * head, first + (shape.heads + shape.groups) * head};
+  static void* address(const Access& access, const HeadColumns& x) {
+    return static_cast<std::byte*>(TensorAddress::of(access, x.rows)) +
+           x.begin * static_cast<std::int64_t>(size_of(x.rows.dtype()));
   }
 
-  // Returns null if cuDNN has no kernel or must not be used.
-  Built* prepare(const Queue& queue, Context& context, const AttentionShape& shape, DType dtype,
-                 const DropoutArgs& dropout, bool backward) {
-    if (dtype == DType::f32 || dropout.probability > 0 || without("cudnn")) return nullptr;
+  //  // cuDNN reads and writes 16 bytes at a time.
+  static bool fits(const Access& access, const HeadColumns& x) {
+    const std::int64_t row = x.rows.dim(1) * static_cast<std::int64_t>(size_of(x.rows.dtype()));
+    return row % 16 == 0 && alignment_of(address(access, x)) == 16;
+  }
+
+  // Returns null if cuDNN has no kernel or must not be used. `grad` lies in rows as long as those
+  // of the operands; otherwise our kernels run.
+  Built* prepare(const Queue& queue, const Access& access, Context& context,
+                 const AttentionArgs& args, const QueryKeyValue& grad, bool backward) {
+    AttentionShape shape = args.shape;
+    shape.key_positions = shape.keys();
+    shape.value_head_dim = shape.value_dim();
+    if (!fused_attention_covers(args) || without("cudnn")) return nullptr;
+    for (const QueryKeyValue& heads : {args.in, grad}) {
+      for (const HeadColumns& x : {heads.query, heads.key, heads.value}) {
+        if (!fits(access, x)) return nullptr;
+      }
+    }
     // cuDNN has no kernel for these head dimensions on any GPU.
-    if (shape.head_dim % 8 != 0 || shape.head_dim > 256) return nullptr;
-    if (handle_ == nullptr) check(cudnnCreate(&handle_), "a handle");
-    check(cudnnSetStream(handle_, queue.stream), "a stream");
+    for (const std::int64_t dim : {shape.head_dim, shape.value_dim()}) {
+      if (dim % 8 != 0 || dim > 256) return nullptr;
+    }
     const AttentionKey wanted{.shape = shape,
-                              .dtype = dtype,
+                              .query_row = args.in.query.rows.dim(1),
+                              .key_row = args.in.key.rows.dim(1),
+                              .value_row = args.in.value.rows.dim(1),
+                              .dtype = args.out.dtype(),
                               .backward = backward,
                               .deterministic = context.kernel_options().deterministic};
+    if (grad.query.rows.dim(1) != wanted.query_row || grad.key.rows.dim(1) != wanted.key_row ||
+        grad.value.rows.dim(1) != wanted.value_row) {
+      return nullptr;
+    }
+    if (handle_ == nullptr) check(cudnnCreate(&handle_), "a handle");
+    check(cudnnSetStream(handle_, queue.stream), "a stream");
     auto found = graphs_.find(wanted);
     if (found == graphs_.end()) found = graphs_.emplace(wanted, build(wanted)).first;
     return found->second.get();

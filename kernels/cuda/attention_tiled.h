@@ -1,6 +1,7 @@
 // Attention by our own kernels, which compute in fp32 from tiles in shared memory. They cover the
-// cases that cuDNN does not (fp32, dropout by our masks, other head sizes), and serve to check
-// cuDNN. Called inside stream work. A head dimension above tiled_head_dim throws Error.
+// cases that cuDNN does not (fp32, dropout by our numbers, other head sizes) or is not asked for
+// (fused_attention_covers), and serve to check cuDNN. Called inside stream work. A head dimension
+// above tiled_head_dim throws Error.
 #pragma once
 
 #include "kernels/attention.h"

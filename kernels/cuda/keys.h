@@ -48,6 +48,7 @@ inline ProductKey key_of(const Access& access, const GemmArgs& args, int epilogu
 
 struct AttentionKey {
   AttentionShape shape;
+  std::int64_t query_row, key_row, value_row;  // elements of the rows that hold the heads
   DType dtype;
   bool backward, deterministic;
   auto operator<=>(const AttentionKey&) const = default;

@@ -8,20 +8,36 @@
 namespace trident::cuda {
 namespace {
 
+// Rows of `columns` elements inside a tensor: `heads` of them side by side in each of its rows,
+// which are `stride` elements long. One head and stride = columns: the tensor's own rows. Rows are
+// counted head by head, as their statistics lie.
+template <class T>
+struct Place {
+  T* first;
+  std::int64_t stride;
+  __device__ T* of(std::int64_t row, std::int64_t per_head, std::int64_t columns) const {
+    if (per_head == 0) return first + row * columns;
+    return first + row % per_head * stride + row / per_head * columns;
+  }
+};
+
 template <class T>
 struct Forward {
-  const T *x, *weight, *bias;  // bias null: RMSNorm
-  T* y;
-  float *mean, *rstd;
+  Place<const T> x;
+  const T *weight, *bias = nullptr;  // bias null: RMSNorm
+  Place<T> y;
+  float *mean = nullptr, *rstd;
   std::int64_t rows, columns;
-  float inverse, epsilon;  // inverse: 1 / columns
+  std::int64_t per_head = 0;  // rows of one head; 0: the rows are those of the tensors
+  float inverse, epsilon;     // inverse: 1 / columns
 };
 template <class T>
 struct Backward {
-  const T *grad_y, *x, *weight, *residual;
-  T* grad_x;
-  const float *mean, *rstd;  // mean null: RMSNorm
-  std::int64_t rows, columns;
+  Place<const T> grad_y, x;
+  const T *weight, *residual = nullptr;
+  Place<T> grad_x;
+  const float *mean = nullptr, *rstd;  // mean null: RMSNorm
+  std::int64_t rows, columns, per_head = 0;
   float inverse;
 };
 
@@ -78,8 +94,8 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
   if (at >= a.rows) return;
   using Layout = Row<Lanes, P, N>;
   const Layout row{static_cast<int>(threadIdx.x % Lanes), static_cast<int>(a.columns)};
-  const T* const from = a.x + at * a.columns;
-  T* const to = a.y + at * a.columns;
+  const T* const from = a.x.of(at, a.per_head, a.columns);
+  T* const to = a.y.of(at, a.per_head, a.columns);
   Packed<N, T> x[Layout::packs], weight[Layout::packs], bias[Layout::packs];
   // Without a bias the weight replaces it, times 0. A branch around the loads of the bias, or on
   // the bias later, would keep these loads from overlapping with the others.
@@ -152,18 +168,20 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
   if (at >= a.rows) return;
   using Layout = Row<Lanes, P, N>;
   const Layout row{static_cast<int>(threadIdx.x % Lanes), static_cast<int>(a.columns)};
-  const std::int64_t first = at * a.columns;
+  const T *const from_grad = a.grad_y.of(at, a.per_head, a.columns), *const from_x = a.x.of(
+                                                                         at, a.per_head, a.columns);
+  T* const to = a.grad_x.of(at, a.per_head, a.columns);
   Packed<N, T> grad_y[Layout::packs], x[Layout::packs], weight[Layout::packs],
       residual[Layout::packs];
   const auto take = [&](int begin) {
-    row.take(a.grad_y + first, begin, grad_y);
-    row.take(a.x + first, begin, x);
+    row.take(from_grad, begin, grad_y);
+    row.take(from_x, begin, x);
     row.take(a.weight, begin, weight);
   };
   // Handled like the bias of the forward pass.
   const float with_residual = a.residual ? 1.0f : 0.0f;
   const auto take_residual = [&](int begin) {
-    row.take((a.residual ? a.residual : a.grad_y) + first, begin, residual);
+    row.take(a.residual ? a.residual + at * a.columns : from_grad, begin, residual);
   };
   if constexpr (Layout::kept) {
     take(0);
@@ -213,7 +231,7 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
       for (int j = 0; j < N; ++j) {
         r[j] = fmaf(rstd, fmaf(-h[j], along_row, g[j]) - along_one, with_residual * r[j]);
       }
-      if (row.has(begin, p)) store(a.grad_x + first + row.column(begin, p), r);
+      if (row.has(begin, p)) store(to + row.column(begin, p), r);
     }
   });
 }
@@ -248,15 +266,15 @@ dim3 row_blocks(std::int64_t rows) {
 template <class T>
 struct WeightTerms {
   static constexpr int sums = 2;
-  const T *grad_y, *x;
+  Place<const T> grad_y, x;
   const float *mean, *rstd;
   float with_mean;  // 0 for RMSNorm, where `mean` is a dummy
-  std::int64_t columns;
+  std::int64_t columns, per_head = 0;
   template <int N>
   __device__ void add(std::int64_t row, std::int64_t column, float (&totals)[2][N]) const {
     float g[N], v[N];
-    load(grad_y + row * columns + column, g);
-    load(x + row * columns + column, v);
+    load(grad_y.of(row, per_head, columns) + column, g);
+    load(x.of(row, per_head, columns) + column, v);
     const float center = with_mean * mean[row], scale = rstd[row];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
@@ -266,62 +284,136 @@ struct WeightTerms {
   }
 };
 
+template <class T>
+Place<T> place_of(const Access& access, const Tensor& x) {
+  return {data<std::remove_const_t<T>>(access, x), x ? x.dim(1) : 0};
+}
+template <class T>
+Place<T> place_of(const Access& access, const HeadColumns& x) {
+  return {data<std::remove_const_t<T>>(access, x.rows) + x.begin, x.rows.dim(1)};
+}
+// Whether packs of the heads in these places lie at multiples of their size.
+template <class T, class... Places>
+bool heads_aligned(std::int64_t columns, const Places&... places) {
+  return aligned(places.first...) && columns % pack_size<T> == 0 &&
+         ((places.stride % pack_size<T> == 0) && ...);
+}
+
+template <class T>
+void run_forward(const Queue& queue, const Forward<T>& a, bool wide) {
+  by_row<T>(a.columns, wide, [&]<int Lanes, int P, int N>() {
+    start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>, forward_kernel<Lanes, P, N, T>,
+          a);
+  });
+}
+template <class T>
+void run_backward(const Queue& queue, const Backward<T>& a, bool wide) {
+  by_row<T>(a.columns, wide, [&]<int Lanes, int P, int N>() {
+    start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>, backward_kernel<Lanes, P, N, T>,
+          a);
+  });
+}
+
 }  // namespace
 
 void norm_forward(const Access& access, Context&, const NormArgs& args) {
-  const Queue& queue = queue_of(access);
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
-    const Forward<T> a{.x = data<T>(access, args.x),
+    const Forward<T> a{.x = place_of<const T>(access, args.x),
                        .weight = data<T>(access, args.weight),
                        .bias = data<T>(access, args.bias),
-                       .y = data<T>(access, args.y),
+                       .y = place_of<T>(access, args.y),
                        .mean = data<float>(access, args.mean),
                        .rstd = data<float>(access, args.rstd),
                        .rows = args.x.dim(0),
                        .columns = args.x.dim(1),
                        .inverse = 1.0f / static_cast<float>(args.x.dim(1)),
                        .epsilon = args.epsilon};
-    by_row<T>(a.columns, aligned(a.x, a.weight, a.bias, a.y), [&]<int Lanes, int P, int N>() {
-      start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>, forward_kernel<Lanes, P, N, T>,
-            a);
-    });
+    run_forward(queue_of(access), a, aligned(a.x.first, a.weight, a.bias, a.y.first));
   });
 }
 
 void norm_backward_input(const Access& access, Context&, const NormBackwardArgs& args) {
-  const Queue& queue = queue_of(access);
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
-    const Backward<T> a{.grad_y = data<T>(access, args.grad_y),
-                        .x = data<T>(access, args.x),
+    const Backward<T> a{.grad_y = place_of<const T>(access, args.grad_y),
+                        .x = place_of<const T>(access, args.x),
                         .weight = data<T>(access, args.weight),
                         .residual = data<T>(access, args.residual_grad),
-                        .grad_x = data<T>(access, args.grad_x),
+                        .grad_x = place_of<T>(access, args.grad_x),
                         .mean = data<float>(access, args.mean),
                         .rstd = data<float>(access, args.rstd),
                         .rows = args.x.dim(0),
                         .columns = args.x.dim(1),
                         .inverse = 1.0f / static_cast<float>(args.x.dim(1))};
-    by_row<T>(a.columns, aligned(a.grad_y, a.x, a.weight, a.residual, a.grad_x),
-              [&]<int Lanes, int P, int N>() {
-                start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>,
-                      backward_kernel<Lanes, P, N, T>, a);
-              });
+    run_backward(queue_of(access), a,
+                 aligned(a.grad_y.first, a.x.first, a.weight, a.residual, a.grad_x.first));
   });
 }
 
 void norm_backward_weight(const Access& access, Context& context, const NormWeightArgs& args) {
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
     by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
-      const WeightTerms<T> f{.grad_y = data<T>(access, args.grad_y),
-                             .x = data<T>(access, args.x),
+      const WeightTerms<T> f{.grad_y = place_of<const T>(access, args.grad_y),
+                             .x = place_of<const T>(access, args.x),
                              .mean = data<float>(access, args.mean ? args.mean : args.rstd),
                              .rstd = data<float>(access, args.rstd),
                              .with_mean = args.mean ? 1.0f : 0.0f,
                              .columns = args.x.dim(1)};
       column_sums<pack_size<T>>(access, context, args.x.dim(0), args.x.dim(1),
-                                aligned(f.grad_y, f.x), f,
+                                aligned(f.grad_y.first, f.x.first), f,
                                 ColumnTargets<2, U>{{data<U>(access, args.grad_weight),
                                                      data<U>(access, args.grad_bias)}});
+    });
+  });
+}
+
+void head_norm_forward(const Access& access, Context&, const HeadNormArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const std::int64_t rows = args.x.rows.dim(0), columns = args.weight.dim(0);
+    const Forward<T> a{.x = place_of<const T>(access, args.x),
+                       .weight = data<T>(access, args.weight),
+                       .y = place_of<T>(access, args.y),
+                       .rstd = data<float>(access, args.rstd),
+                       .rows = args.heads * rows,
+                       .columns = columns,
+                       .per_head = rows,
+                       .inverse = 1.0f / static_cast<float>(columns),
+                       .epsilon = args.epsilon};
+    run_forward(queue_of(access), a, aligned(a.weight) && heads_aligned<T>(columns, a.x, a.y));
+  });
+}
+
+void head_norm_backward_input(const Access& access, Context&, const HeadNormBackwardArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const std::int64_t rows = args.x.rows.dim(0), columns = args.weight.dim(0);
+    const Backward<T> a{.grad_y = place_of<const T>(access, args.grad_y),
+                        .x = place_of<const T>(access, args.x),
+                        .weight = data<T>(access, args.weight),
+                        .grad_x = place_of<T>(access, args.grad_x),
+                        .rstd = data<float>(access, args.rstd),
+                        .rows = args.heads * rows,
+                        .columns = columns,
+                        .per_head = rows,
+                        .inverse = 1.0f / static_cast<float>(columns)};
+    run_backward(queue_of(access), a,
+                 aligned(a.weight) && heads_aligned<T>(columns, a.grad_y, a.x, a.grad_x));
+  });
+}
+
+void head_norm_backward_weight(const Access& access, Context& context,
+                               const HeadNormWeightArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
+      const std::int64_t rows = args.x.rows.dim(0), columns = args.grad_weight.dim(0);
+      const WeightTerms<T> f{.grad_y = place_of<const T>(access, args.grad_y),
+                             .x = place_of<const T>(access, args.x),
+                             .mean = data<float>(access, args.rstd),
+                             .rstd = data<float>(access, args.rstd),
+                             .with_mean = 0.0f,
+                             .columns = columns,
+                             .per_head = rows};
+      column_sums<pack_size<T>>(access, context, args.heads * rows, columns,
+                                heads_aligned<T>(columns, f.grad_y, f.x), f,
+                                ColumnTargets<2, U>{{data<U>(access, args.grad_weight), nullptr}});
     });
   });
 }

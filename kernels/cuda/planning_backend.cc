@@ -10,6 +10,8 @@ namespace {
 // The same memory as State in kernels/cuda/state.h.
 struct Planned final : KernelState {
   Tensor scratch, products, rotary;
+  RotaryFrequencies rotary_frequencies;
+  std::int64_t rotary_positions = 0, rotary_head_dim = 0;
 };
 
 void reserve(Context& context, std::int64_t bytes) {
@@ -58,6 +60,11 @@ void reserve_norm_weight(const Access&, Context& context, const NormWeightArgs& 
   reserve_for<float>(context, column_partials(args.x.dim(0), args.x.dim(1), 2));
 }
 
+void reserve_head_norm_weight(const Access&, Context& context, const HeadNormWeightArgs& args) {
+  reserve_for<float>(context,
+                     column_partials(args.heads * args.x.rows.dim(0), args.grad_weight.dim(0), 2));
+}
+
 void reserve_sum(const Access&, Context& context, const Tensor& x, const Tensor&) {
   if (x.numel() > ordered_chunk) reserve_for<double>(context, ordered_partials(x.numel()));
 }
@@ -72,10 +79,11 @@ void reserve_embedding(const Access&, Context& context, const EmbeddingBackwardA
 
 void reserve_attention_backward(const Access&, Context& context,
                                 const AttentionBackwardArgs& args) {
-  const bool fused = args.qkv.dtype() != DType::f32 && args.dropout.probability == 0;
-  const std::int64_t sums = attention_deltas(args.shape);
+  const AttentionShape& shape = args.forward.shape;
+  const bool fused = fused_attention_covers(args.forward);
+  const std::int64_t sums = attention_deltas(shape);
   const auto takes = [&](bool deterministic) {
-    return sums + (fused ? fused_attention_partials(args.shape, deterministic) : 0);
+    return sums + (fused ? fused_attention_partials(shape, deterministic) : 0);
   };
   const auto possible = [](std::int64_t elements) {
     return elements * std::int64_t{sizeof(float)} <= fused_attention_most;
@@ -87,10 +95,16 @@ void reserve_attention_backward(const Access&, Context& context,
 }
 
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
-  Tensor& table = context.kernel_state<Planned>().rotary;
-  const std::int64_t elements = args.tabulated() * args.shape.head_dim;
-  if (table && table.numel() == elements) return;
-  table = context.empty({elements}, DType::f32, Category::workspace);
+  auto& planned = context.kernel_state<Planned>();
+  const std::int64_t positions = args.tabulated();
+  if (planned.rotary && planned.rotary_positions == positions &&
+      planned.rotary_head_dim == args.head_dim && planned.rotary_frequencies == args.frequencies) {
+    return;
+  }
+  planned.rotary = context.empty({positions * args.head_dim}, DType::f32, Category::workspace);
+  planned.rotary_positions = positions;
+  planned.rotary_head_dim = args.head_dim;
+  planned.rotary_frequencies = args.frequencies;
 }
 
 void reserve_squares(const Access&, Context& context, const AdafactorSquares& args) {
@@ -120,6 +134,7 @@ const Backend& planning_cuda_backend() {
     b.bias_backward = cuda::reserve_bias_backward;
     b.sum = cuda::reserve_sum;
     b.norm_backward_weight = cuda::reserve_norm_weight;
+    b.head_norm_backward_weight = cuda::reserve_head_norm_weight;
     b.embedding_backward = cuda::reserve_embedding;
     b.cross_entropy = [](const Access&, Context&, const CrossEntropyShape&, const Tensor&,
                          const Tensor&, const Tensor&, std::optional<float>) {};

@@ -11,23 +11,27 @@ namespace {
 struct FillTable {
   float* table;  // (2, S, D/2)
   std::int64_t sequence, half;
-  double base;
+  RotaryFrequencies f;
   template <int N>
   __device__ void run(std::int64_t i) const {
-    const double exponent = -static_cast<double>(i % half) / static_cast<double>(half);
-    const double angle = static_cast<double>(i / half) * pow(base, exponent);
-    table[i] = static_cast<float>(cos(angle));
-    table[sequence * half + i] = static_cast<float>(sin(angle));
+    const auto pair = static_cast<double>(i % half);
+    const double plain = pow(static_cast<double>(f.base), -pair / static_cast<double>(half));
+    const double u = f.turns > 0 ? f.turns * plain : pair;
+    const double scaled = fmin(fmax(f.slope * u + f.shift, 0.0), 1.0);
+    const double frequency = plain * (1 - scaled) + plain / f.factor * scaled;
+    const double angle = static_cast<double>(i / half) * frequency;
+    table[i] = static_cast<float>(cos(angle)) * f.amplitude;
+    table[sequence * half + i] = static_cast<float>(sin(angle)) * f.amplitude;
   }
 };
 
 template <class T>
 struct Rotate {
-  T* qkv;
+  T* x;
   const float *cosines, *sines;
-  std::int64_t row;  // elements of a token in qkv
+  std::int64_t row;  // elements of a token in x
   unsigned sequence, begin;
-  int half, pairs;  // pairs in a head, pairs in the A + G heads
+  int half, pairs;  // pairs in a head, pairs in all heads
   bool inverse;
 };
 
@@ -37,8 +41,8 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
   if (i >= a.pairs) return;
   const int pair = i % a.half;
-  T* const first = a.qkv + static_cast<std::int64_t>(blockIdx.x) * a.row + 2 * i -
-                   pair;  // head · 2 · half + pair
+  T* const first =
+      a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + 2 * i - pair;  // head · 2 · half + pair
   const std::int64_t at =
       static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
   const Packed<N, T> raw_x = fetch<N>(first), raw_y = fetch<N>(first + a.half);
@@ -60,42 +64,39 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
 
 }  // namespace
 
-const float* State::rotary_table(const Access& access, Context& context, std::int64_t sequence,
-                                 std::int64_t head_dim, float base) {
-  if (!rotary_ || rotary_sequence_ != sequence || rotary_head_dim_ != head_dim ||
-      rotary_base_ != base) {
-    rotary_ = context.empty({2, sequence, head_dim / 2}, DType::f32, Category::workspace);
-    rotary_sequence_ = sequence;
-    rotary_head_dim_ = head_dim;
-    rotary_base_ = base;
-    elementwise<1>(
-        queue_of(access), sequence * head_dim / 2, true,
-        FillTable{data<float>(access, rotary_), sequence, head_dim / 2, static_cast<double>(base)});
+const float* State::rotary_table(const Access& access, Context& context, const RotaryArgs& args) {
+  const std::int64_t positions = args.tabulated(), half = args.head_dim / 2;
+  if (!rotary_ || rotary_sequence_ != positions || rotary_head_dim_ != args.head_dim ||
+      rotary_frequencies_ != args.frequencies) {
+    rotary_ = context.empty({2, positions, half}, DType::f32, Category::workspace);
+    rotary_sequence_ = positions;
+    rotary_head_dim_ = args.head_dim;
+    rotary_frequencies_ = args.frequencies;
+    elementwise<1>(queue_of(access), positions * half, true,
+                   FillTable{data<float>(access, rotary_), positions, half, args.frequencies});
   }
   return data<float>(access, rotary_);
 }
 
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {
-  const AttentionShape& shape = args.shape;
-  const float* const table =
-      state_of(context).rotary_table(access, context, args.tabulated(), shape.head_dim, args.base);
-  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
-    const int half = static_cast<int>(shape.head_dim / 2);
-    const Rotate<T> a{.qkv = data<T>(access, args.qkv),
+  const float* const table = state_of(context).rotary_table(access, context, args);
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const int half = static_cast<int>(args.head_dim / 2);
+    const Rotate<T> a{.x = data<T>(access, args.x.rows) + args.x.begin,
                       .cosines = table,
                       .sines = table + args.tabulated() * half,
-                      .row = shape.row(),
-                      .sequence = static_cast<unsigned>(shape.sequence),
+                      .row = args.x.rows.dim(1),
+                      .sequence = static_cast<unsigned>(args.sequence),
                       .begin = static_cast<unsigned>(args.begin),
                       .half = half,
-                      .pairs = static_cast<int>(shape.heads + shape.groups) * half,
+                      .pairs = static_cast<int>(args.heads) * half,
                       .inverse = args.inverse};
     constexpr int N = pack_size<T>;
     // With these conditions a pack lies within the first or the second half of a head.
-    const bool wide = aligned(a.qkv, a.cosines, a.sines) && half % N == 0;
+    const bool wide = aligned(a.x, a.cosines, a.sines) && half % N == 0 && a.row % N == 0;
     const std::int64_t packs = ceil_div(a.pairs, wide ? N : 1), across = ceil_div(packs, 256);
     const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);
-    start(queue_of(access), blocks_of(shape.batch * shape.sequence, across), threads,
+    start(queue_of(access), blocks_of(args.batch * args.sequence, across), threads,
           wide ? rotate_kernel<N, T> : rotate_kernel<1, T>, a);
   });
 }

@@ -44,6 +44,13 @@ inline std::int64_t attention_deltas(const AttentionShape& shape) {
 // The largest workspace that cuDNN may take for attention, in bytes. Our kernels handle larger
 // cases.
 inline constexpr std::int64_t fused_attention_most = std::int64_t{4} << 30;
+// Whether cuDNN may have a kernel, by what is computed; sizes and addresses decide too. Dropout
+// needs our own numbers; offsets, windows, documents and sinks run on our kernels.
+inline bool fused_attention_covers(const AttentionArgs& args) {
+  return args.out.dtype() != DType::f32 && args.dropout.probability == 0 && !args.sinks &&
+         args.mask.offset() == 0 && args.mask.window == 0 && !args.mask.document_begins &&
+         args.shape.keys() == args.shape.sequence;
+}
 // Additional workspace of cuDNN's attention gradient, in fp32 elements: the queries' gradients in
 // fp32. The deterministic algorithm keeps one copy for every 128 keys (measured on an H200 with
 // cuDNN 9.14; GPUs before Hopper take less).

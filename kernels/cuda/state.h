@@ -8,6 +8,7 @@
 
 #include "core/context.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/rotary.h"
 
 namespace trident::cuda {
 
@@ -33,8 +34,7 @@ struct State final : KernelState {
 
   // The table of rotary embedding, (2, S, D/2): cosines, then sines. The table of the last
   // arguments is kept.
-  const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
-                            std::int64_t head_dim, float base);
+  const float* rotary_table(const Access& access, Context& context, const RotaryArgs&);
 
  private:
   void* scratch_bytes(const Access& access, Context& context, std::int64_t bytes);
@@ -43,7 +43,7 @@ struct State final : KernelState {
   std::unique_ptr<FusedAttention> fused_attention_;
   Tensor scratch_, rotary_;
   std::int64_t rotary_sequence_ = 0, rotary_head_dim_ = 0;
-  float rotary_base_ = 0;
+  RotaryFrequencies rotary_frequencies_;
 };
 
 inline State& state_of(Context& context) {

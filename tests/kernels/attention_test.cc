@@ -12,30 +12,26 @@ class AttentionTest : public KernelTest {
   struct Run {
     Tensor out, log_sum_exp, grad_qkv;
   };
+  DropoutArgs dropout_of(const reference::Attention& a) {
+    if (a.probability == 0) return {};
+    return {static_cast<float>(a.probability), a.key,
+            put_as(DType::i64, Values(a.samples.begin(), a.samples.end()), {a.shape.batch})};
+  }
   Run run(const reference::Attention& a, const Values& qkv, const Values& grad_out) {
     const AttentionShape& s = a.shape;
     const Tensor in = put(qkv, {s.batch * s.sequence, s.row()});
-    const Shape out_shape{s.batch * s.sequence, s.heads * s.head_dim};
+    const Shape out_shape{s.batch * s.sequence, s.out_row()};
     Run r{empty(out_shape), empty_f32({s.batch, s.heads, s.sequence}), empty(in.shape())};
-    DropoutArgs dropout;
-    if (a.probability > 0) {
-      dropout = {static_cast<float>(a.probability), a.key,
-                 put_as(DType::i64, Values(a.samples.begin(), a.samples.end()), {s.batch})};
-    }
-    attention_forward(context, {.shape = s,
-                                .qkv = in,
+    const AttentionArgs forward{.shape = s,
+                                .in = split_qkv(s, in),
                                 .out = r.out,
                                 .log_sum_exp = r.log_sum_exp,
-                                .dropout = dropout,
-                                .head_offset = a.head_offset});
-    attention_backward(context, {.shape = s,
-                                 .qkv = in,
-                                 .out = r.out,
-                                 .log_sum_exp = r.log_sum_exp,
+                                .dropout = dropout_of(a),
+                                .head_offset = a.head_offset};
+    attention_forward(context, forward);
+    attention_backward(context, {.forward = forward,
                                  .grad_out = put(grad_out, out_shape),
-                                 .grad_qkv = r.grad_qkv,
-                                 .dropout = dropout,
-                                 .head_offset = a.head_offset});
+                                 .grad = split_qkv(s, r.grad_qkv)});
     return r;
   }
   void check(const reference::Attention& a) {
@@ -50,6 +46,120 @@ class AttentionTest : public KernelTest {
     // The kernel computes its delta from the rounded out.
     expect_near(r.grad_qkv, a.backward(qkv, grad), "grad_qkv", dtype == DType::f32 ? 1e-5 : 1e-2);
   }
+
+  // Elements of some rows and columns of a matrix with `row` columns.
+  static Values part(const Values& from, std::int64_t row, std::int64_t samples,
+                     std::int64_t positions, std::int64_t first, std::int64_t count,
+                     std::int64_t column, std::int64_t columns) {
+    Values some;
+    for (std::int64_t b = 0; b < samples; ++b) {
+      for (std::int64_t t = first; t < first + count; ++t) {
+        const auto at = from.begin() + (b * positions + t) * row + column;
+        some.insert(some.end(), at, at + columns);
+      }
+    }
+    return some;
+  }
+  // A tensor whose rows hold `values` of `columns` each between foreign elements.
+  HeadColumns apart(const Values& values, std::int64_t columns) {
+    constexpr std::int64_t before = 3, after = 2;
+    const auto rows = static_cast<std::int64_t>(values.size()) / columns;
+    Values wide;
+    for (std::int64_t t = 0; t < rows; ++t) {
+      wide.insert(wide.end(), before, 1e3);
+      wide.insert(wide.end(), values.begin() + t * columns, values.begin() + (t + 1) * columns);
+      wide.insert(wide.end(), after, 1e3);
+    }
+    return {put(wide, {rows, before + columns + after}), before};
+  }
+  Values apart(const HeadColumns& x, std::int64_t columns) {
+    return part(get(x.rows), x.rows.dim(1), 1, x.rows.dim(0), 0, x.rows.dim(0), x.begin, columns);
+  }
+
+  // Runs the queries of `a` against keys [key_begin, key_begin + count) of its positions, each
+  // operand in a tensor of its own, and compares with the reference.
+  struct Parts {
+    Values out, log_sum_exp;
+  };
+  void check_parts(const reference::Attention& a) {
+    const AttentionShape& s = a.shape;
+    const std::int64_t d = s.head_dim, e = s.value_dim(), k = s.keys();
+    const Values qkv = random(s.batch * k * s.row(), "qkv", 1.5);
+    const Values grad = random(s.batch * s.sequence * s.out_row(), "grad");
+    const auto columns = [&](std::int64_t first, std::int64_t count, std::int64_t column,
+                             std::int64_t n, const Values& from) {
+      return part(from, s.row(), s.batch, k, first, count, column, n);
+    };
+    const std::int64_t q_columns = s.heads * d, k_columns = s.groups * d, v_columns = s.groups * e;
+    AttentionArgs forward{
+        .shape = s,
+        .in = {apart(columns(a.query_begin, s.sequence, 0, q_columns, qkv), q_columns),
+               apart(columns(0, k, q_columns, k_columns, qkv), k_columns),
+               apart(columns(0, k, q_columns + k_columns, v_columns, qkv), v_columns)},
+        .out = empty({s.batch * s.sequence, s.out_row()}),
+        .log_sum_exp = empty_f32({s.batch, s.heads, s.sequence}),
+        // Only differences of positions matter.
+        .mask = {.query_begin = a.query_begin + 7, .key_begin = 7, .window = a.window},
+        .dropout = dropout_of(a),
+        .head_offset = a.head_offset};
+    if (a.probability > 0) forward.mask.query_begin -= 7, forward.mask.key_begin -= 7;
+    Values begins;
+    for (std::int64_t b = 0; b < s.batch && !a.document_begins.empty(); ++b) {
+      for (std::int64_t t = a.query_begin; t < a.query_begin + s.sequence; ++t) {
+        begins.push_back(double(a.document_begins[static_cast<std::size_t>(b * k + t)] +
+                                forward.mask.key_begin));
+      }
+    }
+    if (!begins.empty()) {
+      forward.mask.document_begins = put_as(DType::i64, begins, {s.batch, s.sequence});
+    }
+    if (!a.sinks.empty()) forward.sinks = put(a.sinks, {s.heads});
+    attention_forward(context, forward);
+    Values log_sums, sinks;
+    expect_near(forward.out, a.forward(qkv, &log_sums), "out");
+    expect_near(forward.log_sum_exp, log_sums, "log_sum_exp", 2e-6);
+
+    const auto like = [&](const HeadColumns& x) {
+      return HeadColumns{empty(x.rows.shape()), x.begin};
+    };
+    const QueryKeyValue got{like(forward.in.query), like(forward.in.key), like(forward.in.value)};
+    const Values before = random(s.heads, "sink gradients");
+    const Tensor grad_sinks = a.sinks.empty() ? Tensor() : put_as(DType::f32, before, {s.heads});
+    attention_backward(context, {.forward = forward,
+                                 .grad_out = put(grad, forward.out.shape()),
+                                 .grad = got,
+                                 .grad_sinks = grad_sinks});
+    const Values want = a.backward(qkv, grad, a.sinks.empty() ? nullptr : &sinks);
+    const double near = dtype == DType::f32 ? 1e-5 : 1e-2;
+    const auto expect = [&](const HeadColumns& x, const Values& wanted, const char* name,
+                            std::int64_t n) {
+      const Values is = apart(x, n);
+      double largest = 0;
+      for (const double value : wanted) largest = std::max(largest, std::abs(value));
+      if (largest < 1e-9) {  // one key each: its probability is 1 whatever the score
+        for (const double value : is) ASSERT_NEAR(value, 0, 1e2 * near) << name;
+      } else {
+        EXPECT_LT(relative_error(is, wanted), near) << name;
+      }
+    };
+    expect(got.query, columns(a.query_begin, s.sequence, 0, q_columns, want), "grad q", q_columns);
+    expect(got.key, columns(0, k, q_columns, k_columns, want), "grad k", k_columns);
+    expect(got.value, columns(0, k, q_columns + k_columns, v_columns, want), "grad v", v_columns);
+    if (a.sinks.empty()) return;
+    for (std::size_t i = 0; i < sinks.size(); ++i) sinks[i] += before[i];
+    expect_near(grad_sinks, sinks, "grad sinks", near);
+  }
+  // Document borders for (B, K): documents of about `length`.
+  std::vector<std::int64_t> documents(std::int64_t batch, std::int64_t keys, std::int64_t length) {
+    std::vector<std::int64_t> begins;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t t = 0, begin = 0; t < keys; ++t) {
+        if ((t + 5 * b) % length == 0) begin = t;
+        begins.push_back(begin);
+      }
+    }
+    return begins;
+  }
 };
 
 TEST(AttentionReference, BackwardMatchesNumericDifferences) {
@@ -62,6 +172,29 @@ TEST(AttentionReference, BackwardMatchesNumericDifferences) {
         reference::numeric_gradient([&](const Values& v) { return a.forward(v); }, qkv, grad);
     EXPECT_LT(relative_error(a.backward(qkv, grad), numeric), 1e-8);
   }
+}
+
+TEST(AttentionReference, BackwardOfMaskedPartsMatchesNumericDifferences) {
+  const reference::Attention a{.shape = {2, 3, 4, 2, 3, 7, 2},
+                               .query_begin = 4,
+                               .window = 3,
+                               .document_begins = {0, 0, 0, 3, 3, 3, 3, 0, 0, 0, 0, 0, 5, 5},
+                               .sinks = {0.5, -1, 2, 0}};
+  Values qkv, grad;
+  for (std::uint64_t i = 0; i < 2 * 7 * static_cast<std::uint64_t>(a.shape.row()); ++i) {
+    qkv.push_back(random_normal(1, i));
+  }
+  for (std::uint64_t i = 0; i < 2 * 3 * 4 * 2; ++i) grad.push_back(random_normal(2, i));
+  Values sinks;
+  const Values got = a.backward(qkv, grad, &sinks);
+  const auto of_qkv = [&](const Values& v) { return a.forward(v); };
+  EXPECT_LT(relative_error(got, reference::numeric_gradient(of_qkv, qkv, grad)), 1e-8);
+  const auto of_sinks = [&](const Values& v) {
+    reference::Attention other = a;
+    other.sinks = v;
+    return other.forward(qkv);
+  };
+  EXPECT_LT(relative_error(sinks, reference::numeric_gradient(of_sinks, a.sinks, grad)), 1e-8);
 }
 
 TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
@@ -106,6 +239,148 @@ TEST_P(AttentionTest, LargeScoresDoNotOverflow) {
   expect_near(r.out, a.forward(qkv), "out", dtype == DType::f32 ? 2e-4 : 1e-2);
 }
 
+TEST_P(AttentionTest, AWindowHidesOlderKeys) {
+  for (const std::int64_t window : {1, 16, 63, 65, 149, 1000}) {
+    SCOPED_TRACE(window);
+    check_parts({.shape = {1, 150, 2, 1, 12}, .window = window});
+  }
+  check_parts({.shape = {1, 400, 1, 1, 6}, .window = 256});
+  check_parts({.shape = {2, 100, 4, 2, 16},
+               .probability = 0.25,
+               .key = 3,
+               .samples = {4, 1},
+               .head_offset = 1,
+               .window = 50});
+}
+
+TEST_P(AttentionTest, ADocumentHidesThoseBefore) {
+  for (const std::int64_t length : {1, 3, 64, 151}) {
+    SCOPED_TRACE(length);
+    check_parts({.shape = {2, 150, 2, 1, 6}, .document_begins = documents(2, 150, length)});
+  }
+  check_parts({.shape = {2, 150, 2, 2, 8},
+               .probability = 0.5,
+               .key = 3,
+               .samples = {4, 1},
+               .window = 40,
+               .document_begins = documents(2, 150, 97)});
+}
+
+// Queries at the end of the keys, as in a part of the sequence on each rank.
+TEST_P(AttentionTest, QueriesMayBeginAfterTheKeys) {
+  for (const std::int64_t begin : {1, 37, 64, 129}) {
+    SCOPED_TRACE(begin);
+    check_parts({.shape = {2, 151 - begin, 2, 1, 6, 151}, .query_begin = begin});
+    check_parts({.shape = {1, 151 - begin, 2, 2, 12, 151},
+                 .probability = 0.25,
+                 .key = 3,
+                 .samples = {4},
+                 .query_begin = begin,
+                 .window = 70,
+                 .document_begins = documents(1, 151, 120)});
+  }
+}
+
+// No query sees these keys, whose gradients are zeros.
+TEST_P(AttentionTest, KeysMayComeAfterAllQueries) {
+  check_parts({.shape = {1, 20, 2, 1, 12, 64}});
+  check_parts({.shape = {1, 1, 2, 2, 12, 64}});
+  check_parts({.shape = {2, 100, 2, 1, 6, 190}});
+}
+
+TEST_P(AttentionTest, ValueHeadsMayHaveASizeOfTheirOwn) {
+  check_parts({.shape = {2, 70, 4, 2, 24, 0, 9}});
+  check_parts({.shape = {1, 130, 2, 2, 8, 0, 40}});
+  check_parts({.shape = {1, 65, 2, 1, 96, 0, 64}, .window = 20});
+}
+
+TEST_P(AttentionTest, SinksTakeAPartOfEachQuery) {
+  check_parts({.shape = {2, 70, 4, 2, 12}, .sinks = {0.5, -3, 4, 0}});
+  check_parts({.shape = {2, 200, 2, 1, 12}, .window = 33, .sinks = {30, -40}});
+  check_parts({.shape = {1, 90, 2, 1, 12},
+               .probability = 0.25,
+               .key = 3,
+               .samples = {4},
+               .document_begins = documents(1, 90, 13),
+               .sinks = {1, 2}});
+}
+
+// Parts of the keys, merged by their log-sum-exp, are the complete attention. Some queries see none
+// of a part.
+TEST_P(AttentionTest, PartsOfTheKeysCanBeMerged) {
+  const AttentionShape s{1, 150, 4, 2, 12};
+  const Values qkv = random(150 * s.row(), "qkv", 1.5);
+  Values log_sums;
+  const Values want = reference::Attention{s}.forward(qkv, &log_sums);
+  Values total(want.size(), 0.0);
+  std::vector<Values> outs, sums;
+  for (const auto& [begin, count] : {std::pair{0, 41}, std::pair{41, 64}, std::pair{105, 45}}) {
+    const Tensor rows = put(qkv, {150, s.row()});
+    const Values some = part(qkv, s.row(), 1, 150, begin, count, 0, s.row());
+    const Tensor keys = put(some, {count, s.row()});
+    AttentionShape of_part = s;
+    of_part.key_positions = count;
+    AttentionArgs args;
+    args.shape = of_part;
+    args.in.query.rows = rows;
+    args.in.key = split_qkv(s, keys).key;
+    args.in.value = split_qkv(s, keys).value;
+    args.out = empty({150, s.out_row()});
+    args.log_sum_exp = empty_f32({1, 4, 150});
+    args.mask.key_begin = begin;
+    attention_forward(context, args);
+    outs.push_back(get(args.out));
+    sums.push_back(get(args.log_sum_exp));
+  }
+  for (std::size_t i = 0; i < total.size(); ++i) {
+    const std::size_t t = i / 48, head = i % 48 / 12, at = head * 150 + t;
+    for (std::size_t p = 0; p < outs.size(); ++p) {
+      EXPECT_TRUE(sums[p][at] > -INFINITY || outs[p][i] == 0.0);
+      total[i] += outs[p][i] * std::exp(sums[p][at] - log_sums[at]);
+    }
+  }
+  EXPECT_LT(relative_error(total, want), dtype == DType::f32 ? 1e-6 : 1e-2);
+  EXPECT_EQ(sums[1][40], -INFINITY);  // query 40 comes before the second part
+}
+
+TEST_P(AttentionTest, GradientsOfPartsOfTheKeysAddUp) {
+  const AttentionShape s{1, 150, 4, 2, 12};
+  const reference::Attention a{s};
+  const Values qkv = random(150 * s.row(), "qkv", 1.5), grad = random(150 * s.out_row(), "grad");
+  const Run whole = run(a, qkv, grad);
+  Values total(static_cast<std::size_t>(150 * s.row()), 0.0);
+  for (const auto& [begin, count] : {std::pair{0, 41}, std::pair{41, 64}, std::pair{105, 45}}) {
+    const Values some = part(qkv, s.row(), 1, 150, begin, count, 0, s.row());
+    AttentionShape of_part = s;
+    of_part.key_positions = count;
+    const QueryKeyValue keys = split_qkv(s, put(some, {count, s.row()}));
+    const QueryKeyValue grads = split_qkv(s, empty({count, s.row()}));
+    const Tensor grad_query = empty({150, s.row()});
+    AttentionBackwardArgs args;
+    args.forward.shape = of_part;
+    args.forward.in = keys;
+    args.forward.in.query = {put(qkv, {150, s.row()}), 0};
+    args.forward.out = whole.out;
+    args.forward.log_sum_exp = whole.log_sum_exp;
+    args.forward.mask.key_begin = begin;
+    args.grad_out = put(grad, whole.out.shape());
+    args.grad = grads;
+    args.grad.query = {grad_query, 0};
+    attention_backward(context, args);
+    const Values of_queries = get(grad_query), of_keys = get(grads.key.rows);
+    for (std::int64_t t = 0; t < 150; ++t) {
+      for (std::int64_t c = 0; c < s.row(); ++c) {
+        const bool query = c < s.heads * s.head_dim;
+        const std::int64_t row = query ? t : t - begin;
+        if (!query && (row < 0 || row >= count)) continue;
+        total[static_cast<std::size_t>(t * s.row() + c)] +=
+            (query ? of_queries : of_keys)[static_cast<std::size_t>(row * s.row() + c)];
+      }
+    }
+  }
+  EXPECT_LT(relative_error(total, a.backward(qkv, grad)), dtype == DType::f32 ? 1e-5 : 1e-2);
+}
+
 TEST_P(AttentionTest, RotaryTurnsPairsAndBack) {
   for (const std::int64_t d : {2, 6, 32}) {
     const AttentionShape shape{2, 9, 4, 2, d};
@@ -123,44 +398,49 @@ TEST_P(AttentionTest, RotaryTurnsPairsAndBack) {
       }
     }
     const Tensor qkv = put(x, {18, shape.row()});
-    rotary(context, {.shape = shape, .qkv = qkv, .base = 500});
+    RotaryArgs args = rotary_of(shape, qkv);
+    args.frequencies.base = 500;
+    rotary(context, args);
     expect_near(qkv, want, "rotated", dtype == DType::f32 ? 5e-7 : tolerance);
-    rotary(context, {.shape = shape, .qkv = qkv, .base = 500, .inverse = true});
+    args.inverse = true;
+    rotary(context, args);
     expect_near(qkv, x, "turned back", dtype == DType::f32 ? 5e-7 : tolerance);
   }
 }
 
 // A text arrives in parts, of which the last ones are single positions.
 TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
-  for (const AttentionShape& whole :
-       {AttentionShape{2, 19, 4, 2, 12}, AttentionShape{1, 9, 1, 1, 1},
-        AttentionShape{1, 300, 3, 3, 64}, AttentionShape{2, 140, 2, 1, 130}}) {
-    const reference::Attention a{whole};
+  for (const reference::Attention& a : std::vector<reference::Attention>{
+           {.shape = {2, 19, 4, 2, 12}},
+           {.shape = {1, 9, 1, 1, 1}},
+           {.shape = {1, 300, 3, 3, 64}},
+           {.shape = {2, 140, 2, 1, 130}},
+           {.shape = {2, 60, 4, 2, 12, 0, 7}, .window = 9},
+           {.shape = {1, 30, 2, 1, 8}, .window = 5, .sinks = {1, -2}}}) {
+    const AttentionShape& whole = a.shape;
     const Values qkv = random(whole.batch * whole.sequence * whole.row(), "qkv", 1.5);
     const Values want = a.forward(qkv);
-    const std::int64_t width = whole.heads * whole.head_dim, positions = whole.sequence + 3;
-    const Tensor cache = empty({whole.batch, positions, 2 * whole.groups * whole.head_dim});
+    const std::int64_t positions = whole.sequence + 3;
+    const Tensor cache =
+        empty({whole.batch, positions, whole.groups * (whole.head_dim + whole.value_dim())});
     for (std::int64_t begin = 0; begin < whole.sequence;) {
-      AttentionShape part = whole;
-      part.sequence = begin == 0 ? whole.sequence / 2 : begin + 3 < whole.sequence ? 2 : 1;
+      AttentionShape step = whole;
+      step.sequence = begin == 0 ? whole.sequence / 2 : begin + 3 < whole.sequence ? 2 : 1;
       const auto rows = [&](const Values& from, std::int64_t row) {
-        Values some;
-        for (std::int64_t sample = 0; sample < whole.batch; ++sample) {
-          const auto at = from.begin() + (sample * whole.sequence + begin) * row;
-          some.insert(some.end(), at, at + part.sequence * row);
-        }
-        return some;
+        return part(from, row, whole.batch, whole.sequence, begin, step.sequence, 0, row);
       };
-      const Tensor out = empty({part.batch * part.sequence, width});
-      const CacheArgs args{
-          .shape = part,
-          .begin = begin,
-          .qkv = put(rows(qkv, whole.row()), {part.batch * part.sequence, part.row()}),
-          .cache = cache};
+      const Tensor out = empty({step.batch * step.sequence, step.out_row()});
+      const CacheArgs args{.shape = step,
+                           .begin = begin,
+                           .in = split_qkv(step, put(rows(qkv, whole.row()),
+                                                     {step.batch * step.sequence, step.row()})),
+                           .cache = cache,
+                           .window = a.window,
+                           .sinks = a.sinks.empty() ? Tensor() : put(a.sinks, {whole.heads})};
       append_to_cache(context, args);
       attention_cached(context, args, out);
-      expect_near(out, rows(want, width), "out");
-      begin += part.sequence;
+      expect_near(out, rows(want, whole.out_row()), "out");
+      begin += step.sequence;
     }
   }
 }
@@ -169,26 +449,50 @@ TEST_P(AttentionTest, RotaryGoesOnAfterOtherPositions) {
   const AttentionShape whole{1, 9, 4, 2, 6};
   const Values x = random(9 * whole.row(), "x");
   const Tensor all = put(x, {9, whole.row()});
-  rotary(context, {.shape = whole, .qkv = all, .base = 500});
+  RotaryArgs args = rotary_of(whole, all);
+  args.frequencies.base = 500;
+  rotary(context, args);
   AttentionShape part = whole;
   part.sequence = 4;
   const auto from = x.begin() + 5 * whole.row();
   const Tensor some = put(Values(from, x.end()), {4, whole.row()});
-  rotary(context, {.shape = part, .qkv = some, .base = 500, .begin = 5, .positions = 12});
+  RotaryArgs later = rotary_of(part, some);
+  later.frequencies.base = 500;
+  later.begin = 5;
+  later.positions = 12;
+  rotary(context, later);
   const Values want = get(all);
   EXPECT_EQ(get(some), Values(want.begin() + 5 * whole.row(), want.end()));
-  EXPECT_THROW(rotary(context, {.shape = part, .qkv = some, .begin = 5, .positions = 8}), Error);
+  later.positions = 8;
+  EXPECT_THROW(rotary(context, later), Error);
+}
+
+TEST_P(AttentionTest, RefusesACacheThatLacksPositions) {
+  const AttentionShape shape{1, 1, 2, 2, 8};
+  CacheArgs args{.shape = shape,
+                 .begin = 9,
+                 .cache_begin = 6,
+                 .in = split_qkv(shape, empty({1, shape.row()})),
+                 .cache = empty({1, 8, 32}),
+                 .window = 4};
+  attention_cached(context, args, empty({1, 16}));
+  args.window = 5;
+  EXPECT_THROW(attention_cached(context, args, empty({1, 16})), Error);
+  args.window = 0;
+  EXPECT_THROW(attention_cached(context, args, empty({1, 16})), Error);
+  args.begin = 14;
+  EXPECT_THROW(append_to_cache(context, args), Error);
 }
 
 TEST_P(AttentionTest, RefusesHeadsThatGroupsDoNotDivide) {
   const AttentionShape shape{1, 4, 3, 2, 8};
   EXPECT_THROW(attention_forward(context, {.shape = shape,
-                                           .qkv = empty({4, shape.row()}),
+                                           .in = split_qkv(shape, empty({4, shape.row()})),
                                            .out = empty({4, 24}),
                                            .log_sum_exp = empty_f32({1, 3, 4})}),
                Error);
   const AttentionShape odd{1, 4, 2, 2, 5};
-  EXPECT_THROW(rotary(context, {.shape = odd, .qkv = empty({4, odd.row()})}), Error);
+  EXPECT_THROW(rotary(context, rotary_of(odd, empty({4, odd.row()}))), Error);
 }
 
 TRIDENT_KERNEL_SUITE(AttentionTest);

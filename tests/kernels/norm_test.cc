@@ -224,6 +224,67 @@ TEST_P(NormTest, RefusesABiasWithoutAMean) {
       Error);
 }
 
+// Heads between other columns of a row, normed into and from tensors of other widths.
+TEST_P(NormTest, HeadsAreNormedEachByTheSameWeight) {
+  struct Heads {
+    std::int64_t rows, heads, dim;
+  };
+  for (const auto& [rows, heads, dim] :
+       {Heads{1, 1, 1}, {7, 3, 6}, {3, 2, 64}, {1, 2, 130}, {4, 4, 24}}) {
+    const std::int64_t n = heads * dim, t = rows;
+    Values of_x = random(t * n, "x");
+    if (dtype != DType::f32) {
+      for (double& v : of_x) v = held(dtype, static_cast<float>(v));
+    }
+    const Values of_weight = random(dim, "weight"), grad_of_y = random(t * n, "grad_y");
+    const Values begun = random(dim, "begun");
+    // (T, heads · D) and (T · heads, D) have the same elements.
+    const auto norm = [&](const Values& v) { return reference::norm(v, of_weight, {}, 1e-5); };
+    const auto among = [&](const Values& v, std::int64_t before, std::int64_t after) {
+      Values wide;
+      for (std::int64_t r = 0; r < t; ++r) {
+        wide.insert(wide.end(), static_cast<std::size_t>(before), 100.0);
+        wide.insert(wide.end(), v.begin() + r * n, v.begin() + (r + 1) * n);
+        wide.insert(wide.end(), static_cast<std::size_t>(after), 100.0);
+      }
+      return HeadColumns{put(wide, {t, before + n + after}), before};
+    };
+    const auto taken = [&](const HeadColumns& from) {
+      const Values all = get(from.rows);
+      Values some;
+      for (std::int64_t r = 0; r < t; ++r) {
+        const auto at = all.begin() + r * from.rows.dim(1) + from.begin;
+        some.insert(some.end(), at, at + n);
+      }
+      return some;
+    };
+    const HeadColumns in = among(of_x, 3, 2), out = among(of_x, 8, 0);
+    const HeadColumns grad = among(grad_of_y, 0, 5), grad_in = among(of_x, 1, 1);
+    const Tensor w = put(of_weight, {dim}), rstd_of = empty_f32({heads, t});
+    head_norm_forward(context, {.heads = heads, .x = in, .y = out, .weight = w, .rstd = rstd_of});
+    EXPECT_LT(relative_error(taken(out), norm(of_x)), tolerance);
+    head_norm_backward_input(
+        context,
+        {.heads = heads, .grad_y = grad, .x = in, .weight = w, .rstd = rstd_of, .grad_x = grad_in});
+    const double near = dtype == DType::f32 ? 2e-5 : tolerance;
+    if (dim > 1) {  // else the gradient is epsilon's only
+      EXPECT_LT(relative_error(taken(grad_in), reference::numeric_gradient(norm, of_x, grad_of_y)),
+                near);
+    }
+    const auto by_weight = [&](const Values& v) { return reference::norm(of_x, v, {}, 1e-5); };
+    Values want = reference::numeric_gradient(by_weight, of_weight, grad_of_y);
+    const Tensor grad_weight = put_as(DType::f32, begun, {dim});
+    head_norm_backward_weight(
+        context,
+        {.heads = heads, .grad_y = grad, .x = in, .rstd = rstd_of, .grad_weight = grad_weight});
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += begun[i];
+    expect_near(grad_weight, want, "grad_weight", near);
+    // The other columns of a row stay.
+    EXPECT_EQ(get(out.rows)[0], 100.0);
+    EXPECT_EQ(get(grad_in.rows)[0], 100.0);
+  }
+}
+
 TRIDENT_KERNEL_SUITE(NormTest);
 
 }  // namespace

@@ -111,85 +111,102 @@ inline double dropout_factor(double probability, std::uint64_t key, std::uint64_
   return words[element % 4] >= probability * 4294967296.0 ? 1 / (1 - probability) : 0;
 }
 
+// Attention of `shape` over a row of A query heads, G key heads and G value heads for each
+// position. Its queries are those at positions query_begin … query_begin + S - 1 of K, so that K =
+// S and query_begin = 0 is plain self-attention.
 struct Attention {
   AttentionShape shape;
   double probability = 0;  // of dropout
   std::uint64_t key = 0;
   std::vector<std::int64_t> samples = {};
   Index head_offset = 0;
+  Index query_begin = 0, window = 0;
+  std::vector<Index> document_begins = {};  // (B, K)
+  Values sinks = {};                        // (A)
 
   double factor(Index b, Index head, Index i, Index j) const {
     if (probability == 0) return 1;
-    const Index s = shape.sequence;
+    const Index s = shape.keys();
     return dropout_factor(probability, key,
                           static_cast<std::uint64_t>(samples[static_cast<std::size_t>(b)]),
                           static_cast<std::uint64_t>(((head_offset + head) * s + i) * s + j));
   }
   // Offset within qkv of element 0 of a head: kind 0 query, 1 key, 2 value.
   Index offset(Index b, Index t, Index head, int kind) const {
-    const Index group = head / (shape.heads / shape.groups);
-    const Index slot = kind == 0   ? head
-                       : kind == 1 ? shape.heads + group
-                                   : shape.heads + shape.groups + group;
-    return (b * shape.sequence + t) * shape.row() + slot * shape.head_dim;
+    const Index group = head / (shape.heads / shape.groups), d = shape.head_dim;
+    const Index column = kind == 0   ? head * d
+                         : kind == 1 ? (shape.heads + group) * d
+                                     : (shape.heads + shape.groups) * d + group * shape.value_dim();
+    return (b * shape.keys() + t) * shape.row() + column;
   }
-  // The probabilities (before dropout) of one query over the keys 0 … i, and the log of their sum.
+  bool sees(Index b, Index i, Index j) const {
+    if (j > i || (window > 0 && j <= i - window)) return false;
+    const auto at = static_cast<std::size_t>(b * shape.keys() + i);
+    return document_begins.empty() || j >= document_begins[at];
+  }
+  // The probabilities (before dropout) of the query at position i over the keys 0 … i, and the log
+  // of their sum.
   Values probabilities(const Values& qkv, Index b, Index head, Index i, double* log_sum) const {
     const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
     Values p;
-    double largest = -INFINITY, total = 0;
+    double largest = sinks.empty() ? -INFINITY : at(sinks, head);
     for (Index j = 0; j <= i; ++j) {
       double score = 0;
       for (Index d = 0; d < shape.head_dim; ++d) {
         score += at(qkv, offset(b, i, head, 0) + d) * at(qkv, offset(b, j, head, 1) + d);
       }
-      p.push_back(score * scale);
+      p.push_back(sees(b, i, j) ? score * scale : -INFINITY);
       largest = std::max(largest, p.back());
     }
+    double total = sinks.empty() ? 0 : std::exp(at(sinks, head) - largest);
     for (double& x : p) total += x = std::exp(x - largest);
     for (double& x : p) x /= total;
     if (log_sum) *log_sum = largest + std::log(total);
     return p;
   }
 
+  // Calls f(sample, head, position, offset of its first output element).
   template <class F>
   void for_each_query(F f) const {
     for (Index b = 0; b < shape.batch; ++b) {
       for (Index head = 0; head < shape.heads; ++head) {
-        for (Index i = 0; i < shape.sequence; ++i) f(b, head, i);
+        for (Index i = 0; i < shape.sequence; ++i) {
+          f(b, head, query_begin + i,
+            ((b * shape.sequence + i) * shape.heads + head) * shape.value_dim());
+        }
       }
     }
   }
 
   Values forward(const Values& qkv, Values* log_sum_exp = nullptr) const {
-    const Index d = shape.head_dim;
-    Values out = zeros(shape.batch * shape.sequence * shape.heads * d);
-    for_each_query([&](Index b, Index head, Index i) {
+    Values y = zeros(shape.batch * shape.sequence * shape.out_row());
+    for_each_query([&](Index b, Index head, Index i, Index out) {
       double log_sum = 0;
       const Values p = probabilities(qkv, b, head, i, &log_sum);
       if (log_sum_exp) log_sum_exp->push_back(log_sum);
       for (Index j = 0; j <= i; ++j) {
-        for (Index e = 0; e < d; ++e) {
-          at(out, ((b * shape.sequence + i) * shape.heads + head) * d + e) +=
-              at(p, j) * factor(b, head, i, j) * at(qkv, offset(b, j, head, 2) + e);
+        for (Index e = 0; e < shape.value_dim(); ++e) {
+          at(y, out + e) += at(p, j) * factor(b, head, i, j) * at(qkv, offset(b, j, head, 2) + e);
         }
       }
     });
-    return out;
+    return y;
   }
 
-  Values backward(const Values& qkv, const Values& grad_out) const {
+  // The gradient of qkv; of the sinks too if grad_sinks is given.
+  Values backward(const Values& qkv, const Values& grad_out, Values* grad_sinks = nullptr) const {
     const Index d = shape.head_dim;
     const double scale = 1 / std::sqrt(static_cast<double>(d));
     Values grad = zeros(static_cast<Index>(qkv.size()));
-    for_each_query([&](Index b, Index head, Index i) {
-      const Values p = probabilities(qkv, b, head, i, nullptr);
-      const Index out = ((b * shape.sequence + i) * shape.heads + head) * d;
+    if (grad_sinks) *grad_sinks = zeros(shape.heads);
+    for_each_query([&](Index b, Index head, Index i, Index out) {
+      double log_sum = 0;
+      const Values p = probabilities(qkv, b, head, i, &log_sum);
       Values dp;
       double mean = 0;
       for (Index j = 0; j <= i; ++j) {
         double dot = 0;
-        for (Index e = 0; e < d; ++e) {
+        for (Index e = 0; e < shape.value_dim(); ++e) {
           dot += at(grad_out, out + e) * at(qkv, offset(b, j, head, 2) + e);
           at(grad, offset(b, j, head, 2) + e) +=
               at(p, j) * factor(b, head, i, j) * at(grad_out, out + e);
@@ -197,6 +214,7 @@ struct Attention {
         dp.push_back(dot * factor(b, head, i, j));
         mean += at(p, j) * dp.back();
       }
+      if (grad_sinks) at(*grad_sinks, head) -= std::exp(at(sinks, head) - log_sum) * mean;
       for (Index j = 0; j <= i; ++j) {
         const double ds = at(p, j) * (at(dp, j) - mean) * scale;
         for (Index e = 0; e < d; ++e) {

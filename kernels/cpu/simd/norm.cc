@@ -77,9 +77,8 @@ void norm_backward(const T* grad_y, const T* x, const T* weight, const float* me
 
 // Rows are added in groups of eight, as in column_sums.
 template <class T>
-void norm_weight(const T* grad_y, const T* x, const float* mean, const float* rstd,
-                 std::int64_t stride, std::int64_t rows, std::int64_t columns, float* grad_weight,
-                 float* grad_bias) {
+void norm_weight(Rows<const T> grad_y, Rows<const T> x, const float* mean, const float* rstd,
+                 std::int64_t rows, std::int64_t columns, float* grad_weight, float* grad_bias) {
   constexpr std::int64_t panel = 16 * W;
   for (std::int64_t begin = 0; begin < columns; begin += panel) {
     const std::int64_t width = columns - begin < panel ? columns - begin : panel;
@@ -89,9 +88,9 @@ void norm_weight(const T* grad_y, const T* x, const float* mean, const float* rs
       each(width, [&](std::int64_t i, auto lanes) {
         F weight_sum{}, bias_sum{};
         for (std::int64_t r = t; r < end; ++r) {
-          const std::int64_t at = r * stride + begin + i;
-          const F g = load(grad_y + at, lanes);
-          const F h = (load(x + at, lanes) - splat(mean ? mean[r] : 0.0f)) * splat(rstd[r]);
+          const F g = load(grad_y.at(r) + begin + i, lanes);
+          const F v = load(x.at(r) + begin + i, lanes);
+          const F h = (v - splat(mean ? mean[r] : 0.0f)) * splat(rstd[r]);
           weight_sum = fma(g, h, weight_sum);
           bias_sum += g;
         }

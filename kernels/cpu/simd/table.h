@@ -20,20 +20,54 @@ struct Dropout {
   float keep_scale = 1;
 };
 
-// One sample and one key/value head with its `heads` query heads. Pointers are at the sample's
-// first row. Rows of q, k, v and their gradients are `row` elements apart, rows of out and grad_out
-// `out_row`.
+// Rows of elements that lie `stride` elements apart.
 template <class T>
-struct AttentionTask {
-  std::int64_t sequence = 0, head_dim = 0, heads = 0, row = 0, out_row = 0;
-  const T *q = nullptr, *k = nullptr, *v = nullptr;
-  T* out = nullptr;              // written by forward, read by backward
+struct Rows {
+  T* data = nullptr;
+  std::int64_t stride = 0;
+  T* at(std::int64_t row) const { return data + row * stride; }
+  // The rows from `row` on, each from its element `column` on.
+  Rows from(std::int64_t row, std::int64_t column = 0) const { return {at(row) + column, stride}; }
+};
+
+struct AttentionSizes {
+  std::int64_t queries = 0, keys = 0, head_dim = 0, value_dim = 0;
+};
+
+// One sample and one key/value head with its `heads` query heads, whose elements follow each other
+// in a row. The mask and the numbers of dropout are those of kernels/attention.h.
+template <class T>
+struct AttentionTask : AttentionSizes {
+  std::int64_t heads = 0;
+  Rows<const T> q, k, v;
+  Rows<T> out;                   // written by forward, read by backward
   float* log_sum_exp = nullptr;  // (heads, S)
-  const T* grad_out = nullptr;
-  T *grad_q = nullptr, *grad_k = nullptr, *grad_v = nullptr;
+  Rows<const T> grad_out;
+  Rows<T> grad_q, grad_k, grad_v;
+
+  std::int64_t query_begin = 0, key_begin = 0, window = 0;
+  const std::int64_t* document_begins = nullptr;  // (S), or null
+  std::int64_t offset() const { return query_begin - key_begin; }
+  // Whether query i sees keys 0 … i, if there are as many, and no key comes after the last query.
+  bool plain() const {
+    return offset() == 0 && window == 0 && document_begins == nullptr && keys <= queries;
+  }
+
+  const T* sinks = nullptr;     // (heads), or null
+  float* grad_sinks = nullptr;  // (heads), overwritten
+
   Dropout dropout;
   std::uint64_t sample = 0;
   std::int64_t first_head = 0;  // global index of the first query head
+  std::int64_t dropout_positions = 0;
+};
+
+// One query and `count` keys and values, which lie `row` elements apart.
+template <class T>
+struct AttendTask {
+  const T *q = nullptr, *keys = nullptr, *values = nullptr;
+  std::int64_t row = 0, count = 0, head_dim = 0, value_dim = 0;
+  const T* sink = nullptr;  // or null
 };
 
 // The rounded copy of the weights that an update rewrites; at most one of the two pointers is set.
@@ -87,9 +121,9 @@ struct Leaves {
   double (*square_sum)(const T* x, std::int64_t n);  // 16 lanes on every instruction set
   // grad_weight += the sum of grad_y · (x - mean)·rstd, grad_bias += the sum of grad_y. mean and
   // grad_bias are null for RMSNorm.
-  void (*norm_weight)(const T* grad_y, const T* x, const float* mean, const float* rstd,
-                      std::int64_t stride, std::int64_t rows, std::int64_t columns,
-                      float* grad_weight, float* grad_bias);
+  void (*norm_weight)(Rows<const T> grad_y, Rows<const T> x, const float* mean, const float* rstd,
+                      std::int64_t rows, std::int64_t columns, float* grad_weight,
+                      float* grad_bias);
 
   // y[i] = the sum over k of x · row i of w; rows of w are w_row apart.
   void (*row_products)(const float* x, const T* w, std::int64_t w_row, std::int64_t rows,
@@ -124,10 +158,8 @@ struct Leaves {
   // scratch: attention_scratch() floats, 64-byte aligned.
   void (*attention_forward)(const AttentionTask<T>&, float* scratch);
   void (*attention_backward)(const AttentionTask<T>&, float* scratch);
-  // out = softmax(q · keys / sqrt(D)) values for one query of D elements and `count` keys and
-  // values, which lie `row` apart. scores: scratch of `count` floats.
-  void (*attend)(const T* q, const T* keys, const T* values, std::int64_t row, std::int64_t count,
-                 std::int64_t head_dim, float* scores, T* out);
+  // out = softmax(q · keys / sqrt(D)) values. scores: scratch of `count` floats.
+  void (*attend)(const AttendTask<T>&, float* scores, T* out);
 };
 
 struct Table {
@@ -138,7 +170,7 @@ struct Table {
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*lerp)(float* x, const float* target, float part, std::int64_t n);
   // The number of scratch floats for an attention task of this size, forward or backward.
-  std::int64_t (*attention_scratch)(std::int64_t sequence, std::int64_t head_dim, bool backward);
+  std::int64_t (*attention_scratch)(const AttentionSizes&, bool backward);
 
   template <class T>
   const Leaves<T>& get() const {

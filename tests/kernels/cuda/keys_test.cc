@@ -66,19 +66,27 @@ TEST(CudaKeys, AProductsAreTheSameForItsShapesAndDifferForAllElse) {
 TEST(CudaKeys, AnAttentionsDifferForEachExtentAndMode) {
   const AttentionKey usual{
       .shape = {.batch = 2, .sequence = 64, .heads = 4, .groups = 2, .head_dim = 64},
+      .query_row = 512,
+      .key_row = 512,
+      .value_row = 512,
       .dtype = DType::bf16,
       .backward = false,
       .deterministic = true};
   EXPECT_EQ(usual, AttentionKey(usual));
   std::set<AttentionKey> keys = {usual};
-  const std::vector<std::function<void(AttentionKey&)>> changes = {[](AttentionKey& x) { x.shape.batch = 3; },
-                                                                   [](AttentionKey& x) { x.shape.sequence = 65; },
-                                                                   [](AttentionKey& x) { x.shape.heads = 8; },
-                                                                   [](AttentionKey& x) { x.shape.groups = 4; },
-                                                                   [](AttentionKey& x) { x.shape.head_dim = 32; },
-                                                                   [](AttentionKey& x) { x.dtype = DType::f16; },
-                                                                   [](AttentionKey& x) { x.backward = true; },
-                                                                   [](AttentionKey& x) { x.deterministic = false; }};
+  const std::vector<std::function<void(AttentionKey&)>> changes = {
+      [](AttentionKey& x) { x.shape.batch = 3; },
+      [](AttentionKey& x) { x.shape.sequence = 65; },
+      [](AttentionKey& x) { x.shape.heads = 8; },
+      [](AttentionKey& x) { x.shape.groups = 4; },
+      [](AttentionKey& x) { x.shape.head_dim = 32; },
+      [](AttentionKey& x) { x.shape.value_head_dim = 32; },
+      [](AttentionKey& x) { x.query_row = 513; },
+      [](AttentionKey& x) { x.key_row = 513; },
+      [](AttentionKey& x) { x.value_row = 513; },
+      [](AttentionKey& x) { x.dtype = DType::f16; },
+      [](AttentionKey& x) { x.backward = true; },
+      [](AttentionKey& x) { x.deterministic = false; }};
   for (const auto& change : changes) {
     AttentionKey key = usual;
     change(key);

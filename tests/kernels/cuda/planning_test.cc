@@ -107,17 +107,19 @@ TEST(CudaPlanning, CountsWhatAttentionAndPositionsTake) {
   const std::int64_t rows = shape.batch * shape.sequence, wide = shape.heads * shape.head_dim;
   // In 16 bits cuDNN takes more workspace, but the emulation has no cuDNN.
   expect_planned("attention", [&](const Seat& s) {
-    attention_backward(s.context,
-                       {.shape = shape,
-                        .qkv = s.zeros({rows, shape.row()}),
-                        .out = s.zeros({rows, wide}),
-                        .log_sum_exp = s.zeros({shape.batch, shape.heads, shape.sequence}),
-                        .grad_out = s.zeros({rows, wide}),
-                        .grad_qkv = s.zeros({rows, shape.row()})});
+    attention_backward(
+        s.context, {.forward = {.shape = shape,
+                                .in = split_qkv(shape, s.zeros({rows, shape.row()})),
+                                .out = s.zeros({rows, wide}),
+                                .log_sum_exp = s.zeros({shape.batch, shape.heads, shape.sequence})},
+                    .grad_out = s.zeros({rows, wide}),
+                    .grad = split_qkv(shape, s.zeros({rows, shape.row()}))});
   });
   expect_planned("rotary", [&](const Seat& s) {
-    rotary(s.context, {.shape = shape, .qkv = s.zeros({rows, shape.row()})});
-    rotary(s.context, {.shape = shape, .qkv = s.zeros({rows, shape.row()}), .inverse = true});
+    RotaryArgs args = rotary_of(shape, s.zeros({rows, shape.row()}));
+    rotary(s.context, args);
+    args.inverse = true;
+    rotary(s.context, args);
   });
 }
 
