@@ -59,6 +59,8 @@ class Llama(nn.Module):
     def __init__(self, sizes):
         super().__init__()
         hidden, vocab = sizes["hidden_size"], sizes["vocab_size"]
+        other = {"head_dim", "sliding_window", "rope_scaling", "attention_bias", "mlp_bias"}
+        assert not other & set(sizes), "this Llama has none of them"
         self.size = hidden // sizes["num_attention_heads"]
         self.table = nn.Embedding(vocab, hidden)
         self.blocks = nn.ModuleList(LlamaBlock(sizes) for _ in range(sizes["num_layers"]))

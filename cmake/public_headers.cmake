@@ -11,7 +11,7 @@ set(TRIDENT_PUBLIC_HEADERS
     parallel/transport/transport.h parallel/transport/transport_registry.h
     parallel/transport/endpoint.h parallel/collectives/collective.h
     parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h
-    models/module.h models/architecture.h models/family_formats.h models/attention.h models/mlp.h models/norm.h
+    models/module.h models/architecture.h models/family_formats.h models/attention.h models/head_norm.h models/mlp.h models/norm.h
     models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h

@@ -28,9 +28,9 @@ std::unique_ptr<Module> Architecture::layer(const ParallelContext& parallel,
 }
 
 std::unique_ptr<Module> Architecture::mixer(const ParallelContext& parallel,
-                                            const TransformerShape& shape, int,
+                                            const TransformerShape& shape, int index,
                                             const std::string& name) const {
-  return std::make_unique<Attention>(parallel, shape, name);
+  return std::make_unique<Attention>(parallel, shape, name, shape.window_of(index));
 }
 
 std::unique_ptr<Module> Architecture::feed_forward(const ParallelContext& parallel,
@@ -45,7 +45,11 @@ std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
 }
 
 ArchitectureSet built_in_architectures() {
-  return {{"gpt2", make_gpt2()}, {"llama", make_llama()}, {"qwen2", make_qwen2()}};
+  return {{"gpt2", make_gpt2()},
+          {"llama", make_llama()},
+          {"mistral", make_mistral()},
+          {"qwen2", make_qwen2()},
+          {"qwen3", make_qwen3()}};
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {

@@ -44,7 +44,7 @@ class Architecture : public FamilyFormats {
                                        Weight table) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.
-  virtual bool layers_alike() const { return false; }
+  virtual bool layers_alike(const TransformerShape&) const { return false; }
 };
 
 using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;
@@ -53,7 +53,9 @@ ArchitectureSet built_in_architectures();
 
 std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
+std::shared_ptr<const Architecture> make_mistral();
 std::shared_ptr<const Architecture> make_qwen2();
+std::shared_ptr<const Architecture> make_qwen3();
 
 // The modules of one of a rank's stages.
 struct Chunk {

@@ -87,9 +87,10 @@ std::vector<std::string> TabledArchitecture::unread_keys(std::string_view text) 
 }
 
 std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
-  GgufForm form{.architecture = std::string(tables_.model_type),
-                .sizes = tables_.gguf_sizes(config),
-                .numbers = tables_.gguf_numbers(config.model)};
+  const std::string_view name =
+      tables_.gguf_architecture.empty() ? tables_.model_type : tables_.gguf_architecture;
+  GgufForm form{.architecture = std::string(name)};
+  tables_.gguf_keys(config, form);
   for (const StoredTensor& tensor : tables_.tensors) {
     form.names.push_back({std::string(tensor.hugging_face), std::string(tensor.gguf),
                           tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});

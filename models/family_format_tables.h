@@ -27,7 +27,7 @@ struct StoredTensor {
 };
 
 struct FamilyFormatTables {
-  std::string_view model_type;                           // of config.json; also llama.cpp's name
+  std::string_view model_type;                           // of config.json
   std::span<const std::string_view> classes;             // config.json's "architectures"
   HuggingFaceKeys keys;                                  // of transformers' config class
   std::span<const StoredTensor> tensors;                 // of every parameter
@@ -35,12 +35,12 @@ struct FamilyFormatTables {
                                                          // config
   std::string (*write_config)(const Config&) = nullptr;  // writes config.json
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
+  std::string_view gguf_architecture = {};                   // llama.cpp's name; "": model_type
   // llama.cpp rotates neighbouring rows of this family's queries and keys; false: halves, as
   // transformers does.
   bool gguf_interleaves = false;
-  // GGUF's keys after "MODEL_TYPE.".
-  std::vector<std::pair<std::string, std::int64_t>> (*gguf_sizes)(const Config&) = nullptr;
-  std::vector<std::pair<std::string, double>> (*gguf_numbers)(const ModelConfig&) = nullptr;
+  // Fills in the sizes, numbers and words of a form whose architecture is set.
+  void (*gguf_keys)(const Config&, GgufForm&) = nullptr;
 };
 
 // An architecture whose file formats are given by tables.
@@ -65,6 +65,8 @@ class TabledArchitecture : public Architecture {
 
 const FamilyFormatTables& gpt2_formats();
 const FamilyFormatTables& llama_formats();
+const FamilyFormatTables& mistral_formats();
 const FamilyFormatTables& qwen2_formats();
+const FamilyFormatTables& qwen3_formats();
 
 }  // namespace trident

@@ -36,6 +36,10 @@ struct GgufForm {
   std::string architecture;
   std::vector<std::pair<std::string, std::int64_t>> sizes;  // keys follow "ARCHITECTURE."
   std::vector<std::pair<std::string, double>> numbers;
+  std::vector<std::pair<std::string, std::string>> words;
+  // The tensor rope_freqs.weight, by which llama.cpp divides the frequency of each pair; empty:
+  // none.
+  std::vector<float> rope_factors;
   std::vector<Name> names;
 };
 
@@ -58,7 +62,8 @@ class FamilyFormats {
   virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
   // The kept keys that transformers' class of the family doesn't know (HuggingFaceConfig::unread).
   virtual std::vector<std::string> unread_keys(std::string_view hugging_face_config) const;
-  // nullopt if llama.cpp doesn't support the family.
+  // nullopt if llama.cpp doesn't support the family. Throws RequestError for a model of the family
+  // that llama.cpp would compute otherwise.
   virtual std::optional<GgufForm> gguf(const Config&) const { return std::nullopt; }
   // The names of tensors that a directory may contain but that follow from its config: the buffers
   // of a layer, and the buffers outside any layer.

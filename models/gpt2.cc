@@ -14,7 +14,7 @@ class Gpt2 final : public TabledArchitecture {
             .grouped_queries = false};
   }
 
-  bool layers_alike() const override { return true; }
+  bool layers_alike(const TransformerShape&) const override { return true; }
 
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);

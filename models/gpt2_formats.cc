@@ -120,17 +120,14 @@ std::string gpt2_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-std::vector<std::pair<std::string, std::int64_t>> gpt2_gguf_sizes(const Config& config) {
+void gpt2_gguf_keys(const Config& config, GgufForm& form) {
   const ModelConfig& m = config.model;
-  return {{"context_length", m.max_position_embeddings},
-          {"embedding_length", m.hidden_size},
-          {"block_count", m.num_layers},
-          {"feed_forward_length", m.ffn_hidden_size},
-          {"attention.head_count", m.num_attention_heads}};
-}
-
-std::vector<std::pair<std::string, double>> gpt2_gguf_numbers(const ModelConfig& model) {
-  return {{"attention.layer_norm_epsilon", model.norm_epsilon}};
+  form.sizes = {{"context_length", m.max_position_embeddings},
+                {"embedding_length", m.hidden_size},
+                {"block_count", m.num_layers},
+                {"feed_forward_length", m.ffn_hidden_size},
+                {"attention.head_count", m.num_attention_heads}};
+  form.numbers = {{"attention.layer_norm_epsilon", m.norm_epsilon}};
 }
 
 constexpr FamilyFormatTables gpt2_tables{.model_type = "gpt2",
@@ -140,8 +137,7 @@ constexpr FamilyFormatTables gpt2_tables{.model_type = "gpt2",
                                          .buffers = gpt2_buffers,
                                          .write_config = gpt2_write_config,
                                          .read_config = gpt2_read_config,
-                                         .gguf_sizes = gpt2_gguf_sizes,
-                                         .gguf_numbers = gpt2_gguf_numbers};
+                                         .gguf_keys = gpt2_gguf_keys};
 
 }  // namespace
 

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/files/json.h"
 #include "base/printable.h"
+#include "settings/config.h"
+#include "settings/rope_types.h"
 
 namespace trident {
 namespace {
@@ -234,6 +238,16 @@ std::int64_t HuggingFaceConfig::size_or(std::string_view key, std::int64_t other
   return gives(key) ? size(key) : otherwise;
 }
 
+std::int64_t HuggingFaceConfig::whole_or(std::string_view key, std::int64_t otherwise) const {
+  const json& value = at(key);
+  if (!value.is_number_integer()) return otherwise;
+  if (value.is_number_unsigned()) {
+    constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+    return static_cast<std::int64_t>(std::min(most, value.get<std::uint64_t>()));
+  }
+  return value.get<std::int64_t>();
+}
+
 double HuggingFaceConfig::number_or(std::string_view key, double otherwise) {
   if (!json_->contains(key)) return otherwise;
   const auto value = as_positive(at(key));
@@ -255,13 +269,24 @@ void HuggingFaceConfig::require_word(std::string_view key,
   refuse(key, fmt::format("not supported; only {} is", quoted({names.begin(), names.size()})));
 }
 
-void HuggingFaceConfig::require_words(std::string_view key, std::string_view word,
-                                      std::int64_t count) {
-  if (!gives(key)) return;
+std::optional<std::vector<std::int64_t>> HuggingFaceConfig::layers_of(std::string_view key,
+                                                                      std::string_view word,
+                                                                      std::string_view other,
+                                                                      std::int64_t count) {
+  if (!gives(key)) return std::nullopt;
   const json& list = at(key);
-  const bool all = list.is_array() && std::ssize(list) == count &&
-                   std::ranges::all_of(list, [&](const json& one) { return one == word; });
-  if (!all) refuse(key, fmt::format("not supported; only a list of {} \"{}\" is", count, word));
+  std::vector<std::int64_t> layers;
+  const bool fits =
+      list.is_array() && std::ssize(list) == count &&
+      std::ranges::all_of(list, [&](const json& one) { return one == word || one == other; });
+  if (!fits) {
+    refuse(key, fmt::format("needs a list of {}, \"{}\" or \"{}\"", count, other, word));
+    return layers;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (list[static_cast<std::size_t>(i)] == word) layers.push_back(i);
+  }
+  return layers;
 }
 
 void HuggingFaceConfig::require_whole(std::string_view key, bool nullable) {
@@ -280,58 +305,173 @@ std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,
   return std::nullopt;
 }
 
-// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. Returns the base
-// given there, or `otherwise`.
-double HuggingFaceConfig::rope(std::string_view key, double otherwise) {
-  const json& values = at(key);
-  if (!values.is_object()) {
-    refuse(key, "needs an object, or null");
-    return otherwise;
+namespace {
+
+// The members of rope_parameters, of transformers 5.24, and what a value has to be.
+enum class RopeValue : std::uint8_t { factor, size, number, number_or_zero, flag };
+struct RopeMember {
+  std::string_view name;
+  RopeValue value;
+  bool required = false;  // by transformers, where the type reads it
+};
+constexpr RopeMember rope_members[] = {
+    {"factor", RopeValue::factor, true},
+    {"original_max_position_embeddings", RopeValue::size},
+    {"low_freq_factor", RopeValue::number, true},
+    {"high_freq_factor", RopeValue::number, true},
+    {"beta_fast", RopeValue::number},
+    {"beta_slow", RopeValue::number},
+    {"truncate", RopeValue::flag},
+    {"attention_factor", RopeValue::number},
+    {"mscale", RopeValue::number_or_zero},
+    {"mscale_all_dim", RopeValue::number_or_zero},
+};
+
+// Whether the value is of that kind; "" or the rule that it breaks.
+std::string rope_rule(RopeValue kind, const json& value) {
+  switch (kind) {
+    case RopeValue::factor:
+      return as_positive(value).value_or(0) >= 1 ? "" : "needs a number from 1";
+    case RopeValue::size:
+      return as_size(value) ? "" : kSizes;
+    case RopeValue::number:
+      return as_positive(value) ? "" : kNumbers;
+    case RopeValue::number_or_zero:
+      return as_positive(value) || value == 0 ? "" : "needs a number from 0";
+    case RopeValue::flag:
+      return value.is_boolean() ? "" : "needs true or false";
   }
-  double base = otherwise;
-  // Linear scaling by 1 has no effect.
-  const bool by_one = values.contains("factor") && values["factor"] == 1;
-  for (const auto& [name, value] : values.items()) {
-    const std::string place = fmt::format("/{}/{}: {}: ", key, printable(name), shown(value));
-    if (name == "rope_type" || name == "type") {
-      if (value == "default" || (value == "linear" && by_one)) continue;
-      problems_.push_back(place + "not supported; only \"default\" is");
-    } else if (name == "rope_theta") {
-      const auto theta = as_positive(value);
-      if (!theta) {
-        problems_.push_back(place + kNumbers);
-      } else if (gives("rope_theta") && otherwise != *theta) {
-        problems_.push_back(place + fmt::format("the base of rotary positions is {} elsewhere in "
-                                                "this file",
-                                                otherwise));
-      } else {
-        base = *theta;
-      }
-    } else if (name == "partial_rotary_factor" || name == "factor") {
-      if (value.is_null() || value == 1) continue;
-      problems_.push_back(place + "not supported; only 1 is");
-    } else if (name != "original_max_position_embeddings") {
-      problems_.push_back(place + "not supported; leave it out");
-    }
-  }
-  return base;
+  return "";
 }
 
-double HuggingFaceConfig::rotary_base() {
+// model.rope_scaling with the values of a config that gives none, all but the positions, which only
+// some types have.
+json usual_scaling() {
+  const RopeScalingConfig usual;
+  return {{"rope_type", usual.rope_type},
+          {"factor", usual.factor},
+          {"low_freq_factor", usual.low_freq_factor},
+          {"high_freq_factor", usual.high_freq_factor},
+          {"beta_fast", usual.beta_fast},
+          {"beta_slow", usual.beta_slow},
+          {"truncate", usual.truncate},
+          {"attention_factor", usual.attention_factor},
+          {"mscale", usual.mscale},
+          {"mscale_all_dim", usual.mscale_all_dim}};
+}
+
+}  // namespace
+
+// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. `base`: the one
+// that holds if there is none in it.
+json HuggingFaceConfig::rope(std::string_view key, double base, std::int64_t positions) {
+  const json& values = at(key);
+  json result{{"rotary_base", base}, {"rope_scaling", usual_scaling()}};
+  if (!values.is_object()) {
+    refuse(key, "needs an object, or null");
+    return result;
+  }
+  const auto problem = [&](std::string_view name, const std::string& what) {
+    const bool missing = !values.contains(name);
+    problems_.push_back(fmt::format("/{}/{}: {}: {}", key, printable(name),
+                                    missing ? "is missing" : shown(values[name]), what));
+  };
+  const std::string_view named = values.contains("rope_type") ? "rope_type" : "type";
+  const json name = values.value(named, json("default"));
+  const RopeType* const type = name.is_string() ? find_rope_type(name.get<std::string>()) : nullptr;
+  if (type == nullptr) {
+    std::string list;
+    for (const RopeType& one : rope_types)
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", one.name);
+    problem(named, "not supported; only " + list + " are");
+    return result;
+  }
+  if (named == "rope_type" && values.contains("type") && values["type"] != name) {
+    problem("type", fmt::format("/{}/rope_type says {}", key, shown(name)));
+  }
+  json& scaling = result["rope_scaling"];
+  scaling["rope_type"] = type->name;
+  std::set<std::string_view> given;
+  for (const auto& [member, value] : values.items()) {
+    const auto* const known = std::ranges::find(rope_members, member, &RopeMember::name);
+    if (member == "rope_type" || member == "type") continue;
+    if (member == "rope_theta") {
+      const auto theta = as_positive(value);
+      if (!theta) {
+        problem(member, kNumbers);
+      } else if (gives("rope_theta") && base != *theta) {
+        problem(member,
+                fmt::format("the base of rotary positions is {} elsewhere in this file", base));
+      } else {
+        result["rotary_base"] = *theta;
+      }
+    } else if (known != std::end(rope_members) && type->reads(member)) {
+      // transformers takes null for the factor as the quotient of the positions (yarn).
+      const bool left_out = value.is_null() && !known->required &&
+                            known->value != RopeValue::flag && known->value != RopeValue::size;
+      const bool quotient = value.is_null() && member == "factor" && type->reads("beta_fast");
+      if (left_out || quotient) continue;
+      const std::string rule = rope_rule(known->value, value);
+      if (!rule.empty()) problem(member, rule);
+      scaling[member] = value;
+      given.insert(known->name);
+    } else if (member == "partial_rotary_factor" || member == "factor") {
+      if (!value.is_null() && value != 1) problem(member, "not supported; only 1 is");
+    } else if (member != "original_max_position_embeddings" && member != "finetuned") {
+      problem(member, "not supported; leave it out");
+    }
+  }
+  complete_rope(key, *type, values, given, positions, scaling);
+  return result;
+}
+
+// Adds what transformers fills in, and refuses what it needs.
+void HuggingFaceConfig::complete_rope(std::string_view key, const RopeType& type,
+                                      const json& values, const std::set<std::string_view>& given,
+                                      std::int64_t positions, json& scaling) {
+  constexpr auto kOriginal = "original_max_position_embeddings";
+  if (type.reads(kOriginal)) {
+    // One at the top level comes before one inside.
+    if (gives(kOriginal)) {
+      scaling[kOriginal] = size(kOriginal);
+    } else if (!scaling.contains(kOriginal)) {
+      scaling[kOriginal] = positions;
+    }
+  }
+  for (const RopeMember& member : rope_members) {
+    if (!member.required || !type.reads(member.name) || given.contains(member.name)) continue;
+    const auto original = as_size(scaling.value(kOriginal, json()));
+    if (member.name == "factor" && values.contains("factor") && original &&
+        positions >= *original) {
+      scaling["factor"] = static_cast<double>(positions) / static_cast<double>(*original);
+    } else {
+      problems_.push_back(fmt::format("/{}/{}: is missing: rope_type \"{}\" needs it", key,
+                                      member.name, type.name));
+    }
+  }
+}
+
+json HuggingFaceConfig::rotary_positions(std::int64_t positions) {
   const double alone = gives("rope_theta") ? number_or("rope_theta", kUsualBase) : kUsualBase;
+  const json plain{{"rotary_base", alone}, {"rope_scaling", usual_scaling()}};
   const bool scaled = gives("rope_scaling") && !at("rope_scaling").empty();
-  if (!scaled) return gives("rope_parameters") ? rope("rope_parameters", alone) : alone;
+  if (!scaled) {
+    return gives("rope_parameters") ? rope("rope_parameters", alone, positions) : plain;
+  }
   const std::size_t before = problems_.size();
-  const double base = rope("rope_scaling", alone);
-  if (!gives("rope_parameters")) return base;
-  const double other = rope("rope_parameters", alone);
-  if (problems_.size() == before && other != base) {
+  const json read = rope("rope_scaling", alone, positions);
+  if (!gives("rope_parameters")) return read;
+  const json other = rope("rope_parameters", alone, positions);
+  if (problems_.size() == before && other["rotary_base"] != read["rotary_base"]) {
     refuse("rope_scaling",
            fmt::format("replaces all of rope_parameters, with {} as the base of rotary positions, "
                        "but rope_parameters has {}; leave one of the two out",
-                       base, other));
+                       read["rotary_base"].get<double>(), other["rotary_base"].get<double>()));
+  } else if (problems_.size() == before && other != read) {
+    refuse("rope_scaling",
+           "replaces all of rope_parameters, which differ; leave one of the two out");
   }
-  return base;
+  return read;
 }
 
 void HuggingFaceConfig::finish() const {

@@ -11,12 +11,15 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trident {
+
+struct RopeType;  // settings/rope_types.h
 
 enum class HuggingFaceUse : std::uint8_t {
   // The architecture reads it: sizes, activation, epsilon.
@@ -61,22 +64,27 @@ class HuggingFaceConfig {
   // agree. If neither is present, the key is refused and the result is 1.
   std::int64_t size(std::string_view key, std::string_view other = {});
   std::int64_t size_or(std::string_view key, std::int64_t otherwise);
+  // The whole number, or `otherwise` if the key is missing or its value is none.
+  std::int64_t whole_or(std::string_view key, std::int64_t otherwise) const;
   // A finite number above 0.
   double number_or(std::string_view key, double otherwise);
   bool flag_or(std::string_view key, bool otherwise);
   // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
-  // The value has to be a list of `count` times `word`, null, or missing.
-  void require_words(std::string_view key, std::string_view word, std::int64_t count);
   // The value has to be a whole number, null if `nullable`, or missing.
   void require_whole(std::string_view key, bool nullable);
   // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.
   // nullopt if the key is missing.
   std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);
-  // The base of rotary positions (rope_theta, at the top level or in rope_parameters or
-  // rope_scaling), with rope_type "default". rope_scaling replaces rope_parameters, base included
-  // (transformers 5.24, modeling_rope_utils.py). If that changes the base, both are refused.
-  double rotary_base();
+  // The model keys rotary_base and rope_scaling: of rope_theta, at the top level or in
+  // rope_parameters or rope_scaling, and of the scaling in one of the latter. rope_scaling replaces
+  // rope_parameters, base included (transformers 5.24, modeling_rope_utils.py). If that changes
+  // anything, both are refused. `positions`: max_position_embeddings.
+  nlohmann::json rotary_positions(std::int64_t positions);
+  // The layers whose entry in the list is `word`; all entries have to be `word` or `other`, one for
+  // each of `count` layers. nullopt if the key is missing or null.
+  std::optional<std::vector<std::int64_t>> layers_of(std::string_view key, std::string_view word,
+                                                     std::string_view other, std::int64_t count);
   // Throws RequestError with all problems, if there are any.
   void finish() const;
 
@@ -90,7 +98,10 @@ class HuggingFaceConfig {
   const HuggingFaceKey* find(std::string_view key) const;
   const nlohmann::json& at(std::string_view key) const;
   void check_keys();
-  double rope(std::string_view key, double otherwise);
+  nlohmann::json rope(std::string_view key, double base, std::int64_t positions);
+  void complete_rope(std::string_view key, const RopeType&, const nlohmann::json& values,
+                     const std::set<std::string_view>& given, std::int64_t positions,
+                     nlohmann::json& scaling);
 
   std::shared_ptr<const nlohmann::json> json_;
   HuggingFaceKeys keys_;

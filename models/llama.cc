@@ -7,7 +7,9 @@ ModelConstraints Llama::constraints() const {
           .positions = Positions::rotary,
           .gated_mlp = true,
           .tied = false,
-          .optional_biases = true,
+          .optional_attention_bias = true,
+          .optional_mlp_bias = true,
+          .free_head_dim = true,
           .padding_row = true};
 }
 

@@ -10,7 +10,9 @@ class Llama : public TabledArchitecture {
  public:
   explicit Llama(const FamilyFormatTables& tables = llama_formats()) : TabledArchitecture(tables) {}
   ModelConstraints constraints() const override;
-  bool layers_alike() const override { return true; }
+  bool layers_alike(const TransformerShape& shape) const override {
+    return shape.window_layers.empty() || std::ssize(shape.window_layers) == shape.layers;
+  }
   TransformerShape shape(const Config&) const override;
 };
 

@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/files/json.h"
+#include "settings/rope_types.h"
 
 namespace trident {
 namespace {
@@ -28,7 +32,7 @@ constexpr HuggingFaceKey shared_llama_keys[] = {
     {"rope_parameters", Use::model},
     {"rope_scaling", Use::model},
     {"attention_dropout", Use::training},
-    {"original_max_position_embeddings", Use::training},  // read only for scaled positions
+    {"original_max_position_embeddings", Use::model},  // of scaled positions
     {"partial_rotary_factor", Use::fixed, "[1, null]"},
 };
 
@@ -58,6 +62,10 @@ constexpr StoredTensor llama_tensor_rows[] = {
      StoredRows::keys},
     {"layers.*.attention.qkv.bias", "model.layers.*.self_attn.v_proj.bias", "blk.*.attn_v.bias",
      StoredRows::values},
+    {"layers.*.attention.q_norm.weight", "model.layers.*.self_attn.q_norm.weight",
+     "blk.*.attn_q_norm.weight"},
+    {"layers.*.attention.k_norm.weight", "model.layers.*.self_attn.k_norm.weight",
+     "blk.*.attn_k_norm.weight"},
     {"layers.*.attention.output.weight", "model.layers.*.self_attn.o_proj.weight",
      "blk.*.attn_output.weight"},
     {"layers.*.attention.output.bias", "model.layers.*.self_attn.o_proj.bias",
@@ -104,8 +112,35 @@ constexpr FamilyFormatTables llama_tables{.model_type = "llama",
                                           .write_config = llama_write_config,
                                           .read_config = llama_read_config,
                                           .gguf_interleaves = true,
-                                          .gguf_sizes = llama_gguf_sizes,
-                                          .gguf_numbers = llama_gguf_numbers};
+                                          .gguf_keys = llama_gguf_keys};
+
+// rope_scaling, with the keys that its type reads.
+nlohmann::ordered_json rope_scaling_of(const ModelConfig& model) {
+  const RopeScalingConfig& scaling = model.rope_scaling;
+  nlohmann::ordered_json all{
+      {"factor", scaling.factor},
+      {"original_max_position_embeddings", scaling.original_max_position_embeddings},
+      {"low_freq_factor", scaling.low_freq_factor},
+      {"high_freq_factor", scaling.high_freq_factor},
+      {"beta_fast", scaling.beta_fast},
+      {"beta_slow", scaling.beta_slow},
+      {"truncate", scaling.truncate}};
+  if (scaling.attention_factor > 0) all["attention_factor"] = scaling.attention_factor;
+  if (scaling.mscale > 0) all["mscale"] = scaling.mscale;
+  if (scaling.mscale_all_dim > 0) all["mscale_all_dim"] = scaling.mscale_all_dim;
+  // transformers before 5 takes the quotient of the positions for yarn's factor where this key is
+  // given; a missing one means the same now.
+  if (scaling.rope_type == "yarn" &&
+      scaling.original_max_position_embeddings == model.max_position_embeddings) {
+    all.erase("original_max_position_embeddings");
+  }
+  nlohmann::ordered_json written{{"rope_type", scaling.rope_type}};
+  const RopeType& type = *find_rope_type(scaling.rope_type);
+  for (const auto& [key, value] : all.items()) {
+    if (type.reads(key)) written[key] = value;
+  }
+  return written;
+}
 
 }  // namespace
 
@@ -144,16 +179,14 @@ nlohmann::ordered_json llama_config(const Config& config, std::string_view model
                                  {"eos_token_id", nullptr},
                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}};
   if (m.pad_token_id) written["pad_token_id"] = *m.pad_token_id;
+  if (m.rope_scaling.rope_type != "default") written["rope_scaling"] = rope_scaling_of(m);
   return written;
 }
 
 nlohmann::json llama_model(HuggingFaceConfig& hf, std::string_view architecture,
                            std::int64_t missing_groups) {
   const std::int64_t heads = hf.size("num_attention_heads"), hidden = hf.size("hidden_size");
-  if (hf.size_or("head_dim", hidden / heads) != hidden / heads) {
-    hf.refuse("head_dim", fmt::format("not supported; only hidden_size / num_attention_heads, {}",
-                                      hidden / heads));
-  }
+  const std::int64_t positions = hf.size("max_position_embeddings");
   const bool usual = missing_groups == 0 || !hf.is_missing("num_key_value_heads");
   const std::int64_t vocabulary = hf.size("vocab_size");
   nlohmann::json model{
@@ -162,33 +195,69 @@ nlohmann::json llama_model(HuggingFaceConfig& hf, std::string_view architecture,
       {"hidden_size", hidden},
       {"num_attention_heads", heads},
       {"num_query_groups", hf.size_or("num_key_value_heads", usual ? heads : missing_groups)},
+      {"head_dim", hf.size_or("head_dim", std::max<std::int64_t>(1, hidden / heads))},
       {"ffn_hidden_size", hf.size("intermediate_size")},
-      {"max_position_embeddings", hf.size("max_position_embeddings")},
+      {"max_position_embeddings", positions},
       {"vocab_size", vocabulary},
       {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
-      {"rotary_base", hf.rotary_base()},
       {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
   if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
     model["pad_token_id"] = *padding;
   }
+  model.update(hf.rotary_positions(positions));
+  model["sliding_window"] = nullptr;
+  model["window_layers"] = nullptr;
   hf.require_word("hidden_act", {"silu", "swish"});
   return model;
 }
 
-std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config& config) {
+void llama_gguf_keys(const Config& config, GgufForm& form) {
   const ModelConfig& m = config.model;
-  return {{"context_length", m.max_position_embeddings},
-          {"embedding_length", m.hidden_size},
-          {"block_count", m.num_layers},
-          {"feed_forward_length", m.ffn_hidden_size},
-          {"attention.head_count", m.num_attention_heads},
-          {"attention.head_count_kv", m.num_query_groups},
-          {"rope.dimension_count", config.head_dim()}};
-}
-
-std::vector<std::pair<std::string, double>> llama_gguf_numbers(const ModelConfig& model) {
-  return {{"attention.layer_norm_rms_epsilon", model.norm_epsilon},
-          {"rope.freq_base", model.rotary_base}};
+  form.sizes = {{"context_length", m.max_position_embeddings},
+                {"embedding_length", m.hidden_size},
+                {"block_count", m.num_layers},
+                {"feed_forward_length", m.ffn_hidden_size},
+                {"attention.head_count", m.num_attention_heads},
+                {"attention.head_count_kv", m.num_query_groups},
+                {"rope.dimension_count", m.head_dim}};
+  form.numbers = {{"attention.layer_norm_rms_epsilon", m.norm_epsilon},
+                  {"rope.freq_base", m.rotary_base}};
+  if (m.head_dim * m.num_attention_heads != m.hidden_size) {
+    form.sizes.emplace_back("attention.key_length", m.head_dim);
+    form.sizes.emplace_back("attention.value_length", m.head_dim);
+  }
+  const RopeScalingConfig& scaling = m.rope_scaling;
+  const RotaryFrequencies frequencies = rotary_frequencies(m);
+  if (scaling.rope_type == "llama3") {
+    if (form.architecture != "llama") {
+      throw RequestError(
+          fmt::format("llama.cpp has no rope_type \"llama3\" for {}, as this model "
+                      "has",
+                      form.architecture));
+    }
+    // llama.cpp divides each pair's frequency by a factor of this tensor.
+    form.rope_factors = frequency_divisors(frequencies, m.head_dim);
+  } else if (scaling.rope_type != "default") {
+    form.words.emplace_back("rope.scaling.type", scaling.rope_type);
+    form.numbers.emplace_back("rope.scaling.factor", scaling.factor);
+  }
+  if (scaling.rope_type == "yarn") {
+    form.sizes.emplace_back("rope.scaling.original_context_length",
+                            scaling.original_max_position_embeddings);
+    // llama.cpp multiplies sines and cosines by 0.1 ln factor + 1, and by this.
+    const double usual = 0.1 * std::log(scaling.factor) + 1;
+    form.numbers.emplace_back("rope.scaling.attn_factor", frequencies.amplitude / usual);
+    if (!scaling.truncate || scaling.beta_fast != 32 || scaling.beta_slow != 1) {
+      throw RequestError(
+          "llama.cpp has yarn with beta_fast 32, beta_slow 1 and truncate true only; this model's "
+          "rope_scaling has others");
+    }
+  }
+  if (m.sliding_window && *m.sliding_window < m.max_position_embeddings) {
+    throw RequestError(fmt::format(
+        "llama.cpp has no sliding window for {}, but this model has one of {} positions",
+        m.architecture, *m.sliding_window));
+  }
 }
 
 const FamilyFormatTables& llama_formats() {

@@ -28,7 +28,8 @@ nlohmann::ordered_json llama_config(const Config&, std::string_view model_type,
 nlohmann::json llama_model(HuggingFaceConfig&, std::string_view architecture,
                            std::int64_t missing_groups = 0);
 
-std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config&);
-std::vector<std::pair<std::string, double>> llama_gguf_numbers(const ModelConfig&);
+// The keys that llama.cpp reads of all of them. Throws RequestError for a model that it would
+// compute otherwise.
+void llama_gguf_keys(const Config&, GgufForm&);
 
 }  // namespace trident

@@ -5,6 +5,7 @@
 // parallelism a module between the linear layers sees T/t of them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -15,18 +16,32 @@
 
 namespace trident {
 
-// The keys and values of the positions that each text has had so far, one tensor (B, P, 2·G·D) per
-// layer, allocated when the layer first uses it. For generation, without gradients.
+// The keys and values of the positions that each text has had so far, one tensor per layer,
+// allocated when the layer first uses it. For generation, without gradients.
 class KeyValueCache {
  public:
-  // P: the largest number of positions.
+  // The positions of one layer: (B, P, ·) from position `begin` on, see CacheArgs. A layer with a
+  // window drops older ones.
+  struct Layer {
+    Tensor rows;
+    std::int64_t begin = 0, window = 0;
+  };
+  // The largest number of positions of a text.
   explicit KeyValueCache(std::int64_t positions) : positions_(positions) {}
   std::int64_t positions() const { return positions_; }
-  Tensor& of_layer(const void* layer) { return layers_[layer]; }
+  Layer& of_layer(const void* layer) { return layers_[layer]; }
+  // Whether every layer holds the positions that a query at `position` sees before itself. If not,
+  // a text can't go on from there; it can from position 0.
+  bool holds_before(std::int64_t position) const {
+    return std::ranges::all_of(layers_, [&](const auto& one) {
+      const Layer& layer = one.second;
+      return layer.begin == 0 || layer.begin <= position - layer.window + 1;
+    });
+  }
 
  private:
   std::int64_t positions_;
-  std::map<const void*, Tensor> layers_;
+  std::map<const void*, Layer> layers_;
 };
 
 // The input of the modules for one micro-batch.

@@ -11,7 +11,9 @@ class Qwen2 final : public Llama {
   ModelConstraints constraints() const override {
     ModelConstraints constraints = Llama::constraints();
     constraints.doc = "is llama with biases on queries, keys and values";
-    constraints.optional_biases = false;
+    constraints.optional_attention_bias = constraints.optional_mlp_bias = false;
+    constraints.heads_divide_width = false;
+    constraints.window = WindowRule::any_layers;
     return constraints;
   }
   TransformerShape shape(const Config& config) const override {

@@ -1,11 +1,53 @@
 #include "models/transformer.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace trident {
 
 float TransformerShape::output_deviation() const {
   return init_deviation / std::sqrt(2.0f * static_cast<float>(layers));
+}
+
+std::int64_t TransformerShape::window_of(std::int64_t layer) const {
+  return std::ranges::binary_search(window_layers, layer) ? sliding_window : 0;
+}
+
+namespace {
+
+// The factor of sines and cosines: as transformers computes it (_compute_yarn_parameters).
+double yarn_amplitude(const RopeScalingConfig& scaling) {
+  if (scaling.attention_factor > 0) return scaling.attention_factor;
+  const auto of = [&](double scale) {
+    return scaling.factor <= 1 ? 1.0 : 0.1 * scale * std::log(scaling.factor) + 1;
+  };
+  if (scaling.mscale > 0 && scaling.mscale_all_dim > 0) {
+    return of(scaling.mscale) / of(scaling.mscale_all_dim);
+  }
+  return of(1);
+}
+
+}  // namespace
+
+RotaryFrequencies rotary_frequencies(const ModelConfig& model) {
+  const RopeScalingConfig& scaling = model.rope_scaling;
+  const auto base = static_cast<float>(model.rotary_base);
+  const auto original = static_cast<double>(scaling.original_max_position_embeddings);
+  if (scaling.rope_type == "linear") return linear_frequencies(base, scaling.factor);
+  if (scaling.rope_type == "llama3") {
+    return llama3_frequencies(base, scaling.factor, scaling.low_freq_factor,
+                              scaling.high_freq_factor, original);
+  }
+  if (scaling.rope_type == "yarn") {
+    return yarn_frequencies(base, model.head_dim,
+                            {.factor = scaling.factor,
+                             .beta_fast = scaling.beta_fast,
+                             .beta_slow = scaling.beta_slow,
+                             .original = original,
+                             .truncate = scaling.truncate,
+                             .amplitude = yarn_amplitude(scaling)});
+  }
+  return {.base = base};
 }
 
 TransformerShape transformer_shape(const Config& config) {
@@ -20,7 +62,11 @@ TransformerShape transformer_shape(const Config& config) {
           .padded_vocabulary = config.padded_vocab_size(),
           .padding_token = model.pad_token_id.value_or(-1),
           .tied = model.tie_word_embeddings,
-          .rotary_base = static_cast<float>(model.rotary_base),
+          .rotary_frequencies = rotary_frequencies(model),
+          .qk_norm = model.qk_norm,
+          .head_size = model.head_dim,
+          .sliding_window = model.sliding_window.value_or(0),
+          .window_layers = model.window_layers,
           .norm_epsilon = static_cast<float>(model.norm_epsilon),
           .init_deviation = static_cast<float>(model.init_method_std),
           .hidden_dropout = static_cast<float>(model.hidden_dropout),

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "kernels/attention.h"
+#include "kernels/rotary.h"
 #include "models/module.h"
 #include "parallel/tensor/linear.h"
 #include "settings/config.h"
@@ -27,7 +28,12 @@ struct TransformerShape {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool swiglu = false;  // gate and up projections; false: GELU
   bool rotary = false;
-  float rotary_base = 10000.0f;
+  RotaryFrequencies rotary_frequencies;
+  bool qk_norm = false;        // an RMSNorm of each query and key head, before the rotary positions
+  std::int64_t head_size = 0;  // 0: hidden / heads
+  // The most keys that a query sees in the layers of window_layers; 0: all before it.
+  std::int64_t sliding_window = 0;
+  std::vector<std::int64_t> window_layers;  // ascending
   float norm_epsilon = 1e-5f;
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
@@ -38,11 +44,16 @@ struct TransformerShape {
   // part adds to the complete gradient of the table.
   std::int64_t logit_bytes = 64 << 20;
 
-  std::int64_t head_dim() const { return hidden / heads; }
+  std::int64_t head_dim() const { return head_size > 0 ? head_size : hidden / heads; }
+  // The window of a layer's attention, as in AttentionMask.
+  std::int64_t window_of(std::int64_t layer) const;
   // The initial deviation of projections into the residual stream is smaller by sqrt(2 · layers)
   // (GPT-2, Megatron-LM).
   float output_deviation() const;
 };
+
+// The frequencies that model.rotary_base and model.rope_scaling ask for.
+RotaryFrequencies rotary_frequencies(const ModelConfig&);
 
 // The sizes of a loaded config. The architecture's own choices keep their defaults.
 TransformerShape transformer_shape(const Config&);

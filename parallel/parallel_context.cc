@@ -33,6 +33,12 @@ Placement ParallelContext::replicated(const Shape& global) const {
   return placement;
 }
 
+Placement ParallelContext::replicated_for_shards(const Shape& global) const {
+  Placement placement = Placement::replicated(global);
+  if (options_.size > 1) placement.partial = {Group::tensor};
+  return placement;
+}
+
 Placement ParallelContext::sharded(const Shape& global, int dim, std::int64_t padded) const {
   const std::int64_t extent = padded == 0 ? global.dim(dim) : padded;
   return Placement::replicated(global).shard(dim, Group::tensor, {extent}, options_.rank,

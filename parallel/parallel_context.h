@@ -70,6 +70,9 @@ class ParallelContext {
   // `padded` (0: the real one); sharded along rows that are a stack of blocks, each split into
   // equal parts.
   Placement replicated(const Shape& global) const;
+  // Replicated, but this rank applies it to its own shard of the layer (its heads), so that its
+  // gradient is partial in any case.
+  Placement replicated_for_shards(const Shape& global) const;
   Placement sharded(const Shape& global, int dim, std::int64_t padded = 0) const;
   Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
 

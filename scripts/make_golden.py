@@ -41,7 +41,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 class Case:
     """One training run: the model's sizes, the data's shape, the optimizer's numbers."""
 
-    architecture: str  # "gpt2", "llama" or "qwen2"
+    architecture: str  # "gpt2", "llama", "mistral", "qwen2" or "qwen3"
     layers: int
     hidden: int
     heads: int
@@ -68,8 +68,12 @@ class Case:
     weight_std: float = 0.06
     optimizer: str = "AdamW"  # of PyTorch's: "AdamW", "Adam" or "Adafactor"
     padding: int | None = None  # pad_token_id of all but GPT-2
-    attention_bias: bool = False  # of Llama
-    mlp_bias: bool = False
+    attention_bias: bool = False  # of Llama and Qwen3
+    mlp_bias: bool = False  # of Llama
+    head_dim: int | None = None  # hidden / heads
+    window: int | None = None  # of the layers in window_layers
+    window_layers: tuple = ()
+    rope_scaling: dict | None = None  # rope_type and its keys
 
 
 GOLDEN_CASES = {
@@ -121,6 +125,10 @@ def batch(case, tokens, iteration):
 # ---- model --------------------------------------------------------------------------------------
 
 
+def head_size(case):
+    return case.head_dim or case.hidden // case.heads
+
+
 def hugging_face_config(case):
     if case.architecture == "gpt2":
         return transformers.GPT2Config(
@@ -129,32 +137,78 @@ def hugging_face_config(case):
             embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=case.norm_epsilon,
             activation_function="gelu_new", tie_word_embeddings=True, bos_token_id=0,
             eos_token_id=0)
-    if case.architecture == "qwen2":
-        kind, biases = transformers.Qwen2Config, {}
-    else:
-        kind = transformers.LlamaConfig
-        biases = {"attention_bias": case.attention_bias, "mlp_bias": case.mlp_bias}
+    kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
+            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[case.architecture]
+    own = {}
+    if case.architecture in ("llama", "qwen3"):
+        own["attention_bias"] = case.attention_bias
+    if case.architecture == "llama":
+        own["mlp_bias"] = case.mlp_bias
+    if case.architecture == "mistral":
+        own["sliding_window"] = case.window
+    elif case.window:
+        own.update(use_sliding_window=True, sliding_window=case.window, layer_types=[
+            "sliding_attention" if i in case.window_layers else "full_attention"
+            for i in range(case.layers)])
+    # Qwen3 has a default of its own, Qwen2 no such key but reads one that is given.
+    if case.head_dim or case.architecture == "qwen3":
+        own["head_dim"] = head_size(case)
     return kind(
         vocab_size=case.vocab, max_position_embeddings=case.positions, hidden_size=case.hidden,
         intermediate_size=case.ffn, num_hidden_layers=case.layers, num_attention_heads=case.heads,
         num_key_value_heads=case.groups, rms_norm_eps=case.norm_epsilon, hidden_act="silu",
-        rope_parameters={"rope_type": "default", "rope_theta": case.rotary_base},
+        rope_parameters={**(case.rope_scaling or {"rope_type": "default"}),
+                         "rope_theta": case.rotary_base},
         tie_word_embeddings=case.tied, bos_token_id=0, eos_token_id=0,
-        pad_token_id=case.padding, **biases)
+        pad_token_id=case.padding, **own)
+
+
+def rotary_frequencies(rope, head_size):
+    """The frequencies and the factor of sines and cosines, by the papers' formulas, in fp64."""
+    base, kind = rope["rope_theta"], rope["rope_type"]
+    plain = base ** -(torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+    if kind == "default":
+        return plain, 1.0
+    factor = rope["factor"]
+    if kind == "linear":
+        return plain / factor, 1.0
+    original = rope["original_max_position_embeddings"]
+    if kind == "llama3":
+        turns = original * plain / (2 * math.pi)
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return kept * plain + (1 - kept) * plain / factor, 1.0
+    assert kind == "yarn"
+    edges = [head_size * math.log(original / (2 * math.pi * rope.get(key, usual)))
+             / (2 * math.log(base))
+             for key, usual in (("beta_fast", 32), ("beta_slow", 1))]
+    if rope.get("truncate", True):
+        edges = [math.floor(edges[0]), math.ceil(edges[1])]
+    low, high = max(edges[0], 0), min(edges[1], head_size - 1)
+    ramp = ((torch.arange(head_size // 2) - low) / (max(high - low, 0.001))).double().clamp(0, 1)
+    amplitude = rope.get("attention_factor")
+    if amplitude is None:
+        scale = [rope.get("mscale"), rope.get("mscale_all_dim")]
+        scale = scale if all(scale) else [1, 0]
+        amplitude = ((0.1 * scale[0] * math.log(factor) + 1)
+                     / (0.1 * scale[1] * math.log(factor) + 1))
+    return plain * (1 - ramp) + plain / factor * ramp, amplitude
 
 
 class Float64Rotary(torch.nn.Module):
     """transformers computes the angles in fp32 whatever the model's dtype; this is the formula."""
 
-    def __init__(self, base, head_size):
+    def __init__(self, rope, head_size, theirs):
         super().__init__()
-        powers = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
-        self.register_buffer("frequencies", base**-powers, persistent=False)
+        frequencies, self.amplitude = rotary_frequencies(rope, head_size)
+        torch.testing.assert_close(frequencies.float(), theirs.inv_freq.float(), rtol=1e-6, atol=0)
+        assert math.isclose(self.amplitude, theirs.attention_scaling, rel_tol=1e-12)
+        self.register_buffer("frequencies", frequencies, persistent=False)
 
     def forward(self, x, position_ids):
         angles = position_ids[..., None].double() * self.frequencies
         angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos(), angles.sin()
+        return angles.cos() * self.amplitude, angles.sin() * self.amplitude
 
 
 def use_float64(model):
@@ -163,8 +217,8 @@ def use_float64(model):
     model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
     if model.config.model_type != "gpt2":
         c = model.config
-        model.model.rotary_emb = Float64Rotary(c.rope_parameters["rope_theta"],
-                                               c.hidden_size // c.num_attention_heads)
+        size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+        model.model.rotary_emb = Float64Rotary(c.rope_parameters, size, model.model.rotary_emb)
         for norm in [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]:
             norm.forward = (lambda x, n=norm:
                             F.rms_norm(x, x.shape[-1:], n.weight, n.variance_epsilon))
@@ -280,6 +334,13 @@ def trident_config(case, folder, run_folder):
     for key in ("attention_bias", "mlp_bias"):
         if getattr(case, key):
             model[key] = True
+    if case.head_dim:
+        model["head_dim"] = case.head_dim
+    if case.window:
+        model["sliding_window"] = case.window
+        model["window_layers"] = list(case.window_layers)
+    if case.rope_scaling:
+        model["rope_scaling"] = case.rope_scaling
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
               "weight_decay": case.weight_decay}
     if case.optimizer == "Adafactor":

@@ -127,7 +127,7 @@ std::int64_t Config::padded_vocab_size() const {
 }
 
 std::int64_t Config::head_dim() const {
-  return model.hidden_size / model.num_attention_heads;
+  return model.head_dim;
 }
 
 bool is_iteration(const std::string& load) {

@@ -26,21 +26,40 @@ namespace trident {
 
 struct ConfigConstraints;  // settings/constraints.h
 
+// How the wavelengths of rotary positions are stretched for longer texts than the model was trained
+// on, with the keys of transformers' rope_scaling. Which keys a type reads: settings/rope_types.h.
+struct RopeScalingConfig {
+  std::string rope_type = "default";
+  double factor = 0;  // 0: not given; every type but "default" needs it
+  std::int64_t original_max_position_embeddings = 0;  // derived: max_position_embeddings
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;
+  double beta_fast = 32.0, beta_slow = 1.0;
+  bool truncate = true;
+  double attention_factor = 0;  // 0: from mscale and mscale_all_dim, or from the factor alone
+  double mscale = 0, mscale_all_dim = 0;  // 0: not given
+  bool operator==(const RopeScalingConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string architecture = "gpt2";
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t num_query_groups = 0;         // derived: num_attention_heads
+  std::int64_t head_dim = 0;                 // derived: hidden_size / num_attention_heads
   std::int64_t ffn_hidden_size = 0;          // derived: 4·hidden_size; some models need it given
   std::int64_t max_position_embeddings = 0;  // derived: data.sequence_length
   std::int64_t vocab_size = 0;               // derived: 256 for the byte tokenizer
   std::int64_t make_vocab_size_divisible_by = 128;
   bool tie_word_embeddings = true;  // derived: by the model
-  bool attention_bias = false;      // of llama's attention layers
-  bool mlp_bias = false;            // of llama's MLPs
+  bool attention_bias = false;      // of queries, keys, values and attention's output
+  bool mlp_bias = false;
+  bool qk_norm = false;                             // derived: by the model
+  std::optional<std::int64_t> sliding_window = {};  // the most keys that a query sees, its own too
+  std::vector<std::int64_t> window_layers = {};     // derived: all layers, with a sliding_window
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
+  RopeScalingConfig rope_scaling = {};
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;
   double attention_dropout = 0.0;

@@ -41,6 +41,7 @@ struct ScheduleConstraints {
 };
 
 enum class Positions : std::uint8_t { learned, rotary, other };
+enum class WindowRule : std::uint8_t { none, all_layers, any_layers };
 
 struct ModelConstraints {
   std::string name = {};
@@ -49,8 +50,14 @@ struct ModelConstraints {
   bool grouped_queries = true;
   bool gated_mlp = false;  // SwiGLU: ffn_hidden_size has to be given
   bool tied = true;        // tie_word_embeddings' default
-  // The linear layers have biases if model.attention_bias and model.mlp_bias ask for them.
-  bool optional_biases = false;
+  // The linear layers have biases if model.attention_bias or model.mlp_bias asks for them.
+  bool optional_attention_bias = false, optional_mlp_bias = false;
+  // head_dim may differ from hidden_size / num_attention_heads; whether that must be whole still
+  // (transformers' LlamaConfig needs it).
+  bool free_head_dim = false, heads_divide_width = true;
+  bool qk_norm = false;  // queries and keys are normed, each head by itself
+  // Which layers may have a sliding window.
+  WindowRule window = WindowRule::none;
   // The embedding may have a padding token. The look-up adds no gradient to that token's row.
   bool padding_row = false;
   // The model's own checks, which run after all others.

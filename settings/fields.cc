@@ -21,6 +21,8 @@ const std::vector<Field>& fields() {
 const std::vector<Section>& sections() {
   static const std::vector<Section> table = {
       {"/model", "The transformer."},
+      {"/model/rope_scaling",
+       "Rotary positions for longer texts than the model was trained on; as in transformers."},
       {"/parallel",
        "How the model and the batch are laid out over the ranks. `\"auto\"` in place of all its "
        "keys: "

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "settings/field_rows.h"
+#include "settings/rope_types.h"
 
 namespace trident::config_detail {
 namespace {
@@ -29,11 +30,23 @@ bool is_rotary(const ModelConstraints& model) {
 bool is_learned(const ModelConstraints& model) {
   return model.positions == Positions::learned;
 }
+bool has_window(const ModelConstraints& model) {
+  return model.window != WindowRule::none;
+}
+
+std::vector<Choice> rope_type_names() {
+  std::vector<Choice> names;
+  for (const RopeType& type : rope_types) names.push_back({std::string(type.name)});
+  return names;
+}
 
 }  // namespace
 
 std::vector<Field> model_fields() {
   const auto member = [](auto m) { return in(&Config::model, m); };
+  const auto rope = []<class T>(T RopeScalingConfig::*m) {
+    return Member<T>([=](Config& config) -> T& { return config.model.rope_scaling.*m; });
+  };
   using M = ModelConfig;
   return {
       {.path = "/model/architecture",
@@ -48,13 +61,14 @@ std::vector<Field> model_fields() {
        .required = true},
       {.path = "/model/hidden_size",
        .member = member(&M::hidden_size),
-       .doc = "Width of the residual stream; a multiple of num_attention_heads.",
+       .doc = "Width of the residual stream; a multiple of num_attention_heads unless head_dim is "
+              "given.",
        .range = from(1, 1e7),
        .required = true},
       {.path = "/model/num_attention_heads",
        .member = member(&M::num_attention_heads),
        .doc = with_models("Attention heads", "; ", is_rotary,
-                          "'s rotary positions need hidden_size / num_attention_heads to be even"),
+                          "'s rotary positions need an even head_dim"),
        .range = from(1, 1e6),
        .required = true},
       {.path = "/model/num_query_groups",
@@ -64,6 +78,12 @@ std::vector<Field> model_fields() {
            " (", &ModelConstraints::grouped_queries, ")"),
        .range = from(1, 1e6),
        .derived = "num_attention_heads"},
+      {.path = "/model/head_dim",
+       .member = member(&M::head_dim),
+       .doc = with_models("Elements of a head; an even number with rotary positions",
+                          "; may be given for ", &ModelConstraints::free_head_dim, ""),
+       .range = from(1, 65536),
+       .derived = "hidden_size / num_attention_heads"},
       {.path = "/model/ffn_hidden_size",
        .member = member(&M::ffn_hidden_size),
        .doc = "Inner width of the MLP.",
@@ -112,11 +132,35 @@ std::vector<Field> model_fields() {
       {.path = "/model/attention_bias",
        .member = member(&M::attention_bias),
        .doc = with_models("Queries, keys, values and attention's output have biases", " (",
-                          &ModelConstraints::optional_biases, ")")},
+                          &ModelConstraints::optional_attention_bias, ")")},
       {.path = "/model/mlp_bias",
        .member = member(&M::mlp_bias),
        .doc = with_models("The MLP's linear layers have biases", " (",
-                          &ModelConstraints::optional_biases, ")")},
+                          &ModelConstraints::optional_mlp_bias, ")")},
+      {.path = "/model/qk_norm",
+       .member = member(&M::qk_norm),
+       .doc = "Each query and key head goes through an RMSNorm before its rotary positions; a "
+              "choice of the model.",
+       .derived =
+           [](const ConfigConstraints& constraints) {
+             return of_models("true for ", &ModelConstraints::qk_norm, ", else ")(constraints) +
+                    "false";
+           }},
+      {.path = "/model/sliding_window",
+       .member = member(&M::sliding_window),
+       .doc = with_models("The most keys that a query sees, its own included, in window_layers",
+                          " (", has_window, ")"),
+       .unit = "tokens",
+       .range = from(1, 1e8),
+       .derived = "none"},
+      {.path = "/model/window_layers",
+       .member = member(&M::window_layers),
+       .doc = with_models(
+           "The layers with the sliding window, counted from 0", "; all layers of ",
+           [](const ModelConstraints& model) { return model.window == WindowRule::all_layers; },
+           ""),
+       .range = from(0, 1e5),
+       .derived = "all layers, where sliding_window is given"},
       {.path = "/model/norm_epsilon",
        .member = member(&M::norm_epsilon),
        .doc = "Added to the variance in LayerNorm and RMSNorm.",
@@ -125,6 +169,56 @@ std::vector<Field> model_fields() {
        .member = member(&M::rotary_base),
        .doc = with_models("Base of the rotary positions' wavelengths", " (", is_rotary, ")"),
        .range = {.min = 1.0000002, .max = kMost}},
+      {.path = "/model/rope_scaling/rope_type",
+       .member = rope(&RopeScalingConfig::rope_type),
+       .doc = with_models(
+           "linear divides all frequencies by `factor`; llama3 (Llama 3.1) and yarn (YaRN) divide "
+           "the low ones only, yarn also multiplies sines and cosines",
+           " (", is_rotary, ")"),
+       .choices = rope_type_names()},
+      {.path = "/model/rope_scaling/factor",
+       .member = rope(&RopeScalingConfig::factor),
+       .doc = "The scaled frequencies are divided by this; needed by every type but default.",
+       .range = {.min = 1.0, .max = 1e6, .or_zero = true}},
+      {.path = "/model/rope_scaling/original_max_position_embeddings",
+       .member = rope(&RopeScalingConfig::original_max_position_embeddings),
+       .doc = "The longest sequence before the scaling (llama3, yarn).",
+       .unit = "tokens",
+       .range = from(1, 1e8),
+       .derived = "max_position_embeddings, for the types that read it"},
+      {.path = "/model/rope_scaling/low_freq_factor",
+       .member = rope(&RopeScalingConfig::low_freq_factor),
+       .doc = "Pairs that turn less often than this in the original positions are scaled (llama3).",
+       .range = fp32()},
+      {.path = "/model/rope_scaling/high_freq_factor",
+       .member = rope(&RopeScalingConfig::high_freq_factor),
+       .doc = "Pairs that turn more often than this are kept (llama3).",
+       .range = fp32()},
+      {.path = "/model/rope_scaling/beta_fast",
+       .member = rope(&RopeScalingConfig::beta_fast),
+       .doc = "Pairs that turn more often than this in the original positions are kept (yarn).",
+       .range = fp32()},
+      {.path = "/model/rope_scaling/beta_slow",
+       .member = rope(&RopeScalingConfig::beta_slow),
+       .doc = "Pairs that turn less often than this are scaled (yarn).",
+       .range = fp32()},
+      {.path = "/model/rope_scaling/truncate",
+       .member = rope(&RopeScalingConfig::truncate),
+       .doc = "The two bounds are rounded to whole pairs (yarn)."},
+      {.path = "/model/rope_scaling/attention_factor",
+       .member = rope(&RopeScalingConfig::attention_factor),
+       .doc = "Sines and cosines are multiplied by this (yarn). 0: the quotient of 0.1 · mscale · "
+              "ln factor + 1 and 0.1 · mscale_all_dim · ln factor + 1 if both are given, else "
+              "0.1 · ln factor + 1.",
+       .range = fp32_or_zero()},
+      {.path = "/model/rope_scaling/mscale",
+       .member = rope(&RopeScalingConfig::mscale),
+       .doc = "See attention_factor (yarn). 0: not given.",
+       .range = fp32_or_zero()},
+      {.path = "/model/rope_scaling/mscale_all_dim",
+       .member = rope(&RopeScalingConfig::mscale_all_dim),
+       .doc = "See attention_factor (yarn). 0: not given.",
+       .range = fp32_or_zero()},
       {.path = "/model/init_method_std",
        .member = member(&M::init_method_std),
        .doc = "Standard deviation of the initial weights; projections back into the residual "

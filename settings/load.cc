@@ -28,10 +28,17 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   };
   const auto take = [&](const std::string& folder) {
     const nlohmann::json saved = parse_json(options.saved_model(folder), folder);
+    // A null in the document means that no layer has a window. Windows of another model would be
+    // refused before the code that reads the weights can say which key differs.
+    bool other = model.contains("sliding_window") && model["sliding_window"].is_null();
+    for (const char* key : {"architecture", "num_layers", "sliding_window"}) {
+      other = other || (has(key) && saved.contains(key) && model[key] != saved[key]);
+    }
     for (const auto& [key, value] : saved.items()) {
       // A null in the document means that the embedding has no padding row.
       const bool off = key == "pad_token_id" && model.contains(key);
-      if (!has(key) && !off) model[key] = value;
+      const bool of_windows = key == "sliding_window" || key == "window_layers";
+      if (!has(key) && !off && !(other && of_windows)) model[key] = value;
     }
   };
   try {

@@ -7,6 +7,7 @@ inline constexpr auto kModel = "/model/architecture";
 inline constexpr auto kLayers = "/model/num_layers";
 inline constexpr auto kHeads = "/model/num_attention_heads";
 inline constexpr auto kGroups = "/model/num_query_groups";
+inline constexpr auto kHeadDim = "/model/head_dim";
 inline constexpr auto kHidden = "/model/hidden_size";
 inline constexpr auto kFfn = "/model/ffn_hidden_size";
 inline constexpr auto kData = "/parallel/data_parallel_size";

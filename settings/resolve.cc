@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/printable.h"
 #include "settings/fields.h"
 #include "settings/paths.h"
 #include "settings/pipeline_sizes.h"
+#include "settings/rope_types.h"
 
 namespace trident {
 namespace config_detail {
@@ -61,6 +63,11 @@ void Resolver::model() {
       find_row(options_.constraints->models, model.architecture);
   derive("/model/num_query_groups", {"/model/num_attention_heads"},
          [&] { model.num_query_groups = model.num_attention_heads; });
+  // Where the heads don't divide the width, validate_model() reports it.
+  derive("/model/head_dim", {"/model/hidden_size", "/model/num_attention_heads"}, [&] {
+    if (model.hidden_size % model.num_attention_heads != 0) return;
+    model.head_dim = model.hidden_size / model.num_attention_heads;
+  });
   derive("/model/ffn_hidden_size", {"/model/architecture", "/model/hidden_size"}, [&] {
     model.ffn_hidden_size = 4 * model.hidden_size;
     if (!constraints->gated_mlp) return;
@@ -71,6 +78,12 @@ void Resolver::model() {
   });
   derive("/model/tie_word_embeddings", {"/model/architecture"},
          [&] { model.tie_word_embeddings = constraints->tied; });
+  derive("/model/qk_norm", {"/model/architecture"}, [&] { model.qk_norm = constraints->qk_norm; });
+  derive("/model/window_layers", {"/model/sliding_window", "/model/num_layers"}, [&] {
+    if (!model.sliding_window) return;
+    model.window_layers.resize(static_cast<std::size_t>(model.num_layers));
+    std::iota(model.window_layers.begin(), model.window_layers.end(), 0);
+  });
   if (!given("/data/sequence_length") && !given("/model/max_position_embeddings")) {
     problems_.add("/data/sequence_length",
                   "is missing; give it, or model.max_position_embeddings, which it then equals");
@@ -80,6 +93,13 @@ void Resolver::model() {
          [&] { sequence = model.max_position_embeddings; });
   derive("/model/max_position_embeddings", {"/data/sequence_length"},
          [&] { model.max_position_embeddings = sequence; });
+  constexpr auto kOriginal = "/model/rope_scaling/original_max_position_embeddings";
+  derive(kOriginal, {"/model/rope_scaling/rope_type", "/model/max_position_embeddings"}, [&] {
+    RopeScalingConfig& scaling = model.rope_scaling;
+    const RopeType* const type = find_rope_type(scaling.rope_type);
+    if (type == nullptr || !type->reads(leaf(kOriginal))) return;
+    scaling.original_max_position_embeddings = model.max_position_embeddings;
+  });
   derive("/model/vocab_size", {"/data/tokenizer/type"}, [&] {
     model.vocab_size = 256;
     if (config_.data.tokenizer.type == "byte") return;

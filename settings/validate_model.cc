@@ -1,38 +1,55 @@
 // The constraints on a model's sizes.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "settings/fields.h"
 #include "settings/paths.h"
+#include "settings/rope_types.h"
 
 namespace trident::config_detail {
 namespace {
-
-void validate_head_size(const Config& config, const ModelConstraints* constraints,
-                        Problems& problems) {
-  const ModelConfig& model = config.model;
-  if (!problems.sound({kHidden, kHeads})) return;
-  const bool rotary = constraints != nullptr && constraints->positions == Positions::rotary;
-  if (model.hidden_size % model.num_attention_heads != 0) {
-    const std::int64_t unit = model.num_attention_heads * (rotary ? 2 : 1);
-    problems.add(kHidden, fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
-                                      model.hidden_size, model.num_attention_heads,
-                                      multiples_near(unit, model.hidden_size)));
-  } else if (rotary && config.head_dim() % 2 != 0) {
-    problems.add(kHidden,
-                 fmt::format("{} / num_attention_heads ({}) = {} is odd, but rotary positions "
-                             "turn pairs; use {}",
-                             model.hidden_size, model.num_attention_heads, config.head_dim(),
-                             multiples_near(2 * model.num_attention_heads, model.hidden_size)));
-  }
-}
 
 // ", or use llama": the models that have it.
 template <class Has>
 std::string or_use(const Config& config, const Has& has) {
   const auto names = names_where(config.constraints->models, has);
   return names.empty() ? "" : ", or use " + list_or(names);
+}
+
+void validate_head_size(const Config& config, const ModelConstraints* constraints,
+                        Problems& problems) {
+  const ModelConfig& model = config.model;
+  if (!problems.sound({kHidden, kHeads, kHeadDim})) return;
+  const bool rotary = constraints != nullptr && constraints->positions == Positions::rotary;
+  const bool divides = model.hidden_size % model.num_attention_heads == 0;
+  const bool given = !divides || model.head_dim != model.hidden_size / model.num_attention_heads;
+  const bool needs_whole = constraints == nullptr || constraints->heads_divide_width;
+  if (!divides && (needs_whole || model.head_dim == 0)) {
+    const std::int64_t unit = model.num_attention_heads * (rotary && model.head_dim == 0 ? 2 : 1);
+    problems.add(kHidden, fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
+                                      model.hidden_size, model.num_attention_heads,
+                                      multiples_near(unit, model.hidden_size)));
+  } else if (given && constraints != nullptr && !constraints->free_head_dim) {
+    problems.add(kHeadDim,
+                 fmt::format("{} differs from hidden_size / num_attention_heads, which {}'s heads "
+                             "have; leave it out{}",
+                             model.head_dim, constraints->name,
+                             or_use(config, &ModelConstraints::free_head_dim)));
+  } else if (given && rotary && model.head_dim % 2 != 0) {
+    problems.add(kHeadDim, fmt::format("{} is odd, but rotary positions turn pairs; use {}",
+                                       model.head_dim, multiples_near(2, model.head_dim)));
+  } else if (rotary && model.head_dim % 2 != 0) {
+    problems.add(kHidden,
+                 fmt::format("{} / num_attention_heads ({}) = {} is odd, but rotary positions "
+                             "turn pairs; use {}",
+                             model.hidden_size, model.num_attention_heads, model.head_dim,
+                             multiples_near(2 * model.num_attention_heads, model.hidden_size)));
+  }
 }
 
 void validate_query_groups(const Config& config, const ModelConstraints& constraints,
@@ -53,6 +70,77 @@ void validate_query_groups(const Config& config, const ModelConstraints& constra
   }
 }
 
+void validate_window(const Config& config, const ModelConstraints& constraints,
+                     Problems& problems) {
+  constexpr auto kWindow = "/model/sliding_window", kWindowLayers = "/model/window_layers";
+  const ModelConfig& model = config.model;
+  if (!problems.sound({kWindow, kWindowLayers, kLayers})) return;
+  if (!model.sliding_window) {
+    if (!model.window_layers.empty()) {
+      problems.add(kWindowLayers, "needs a sliding_window; give one, or leave this out");
+    }
+    return;
+  }
+  if (constraints.window == WindowRule::none) {
+    problems.add(kWindow, fmt::format("{} has no window; leave it out{}", constraints.name,
+                                      or_use(config, [](const ModelConstraints& one) {
+                                        return one.window != WindowRule::none;
+                                      })));
+    return;
+  }
+  const std::vector<std::int64_t>& layers = model.window_layers;
+  if (layers.empty()) {
+    problems.add(kWindowLayers, "names no layer; leave sliding_window out for none");
+  } else if (std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) !=
+             layers.end()) {
+    problems.add(kWindowLayers, "needs the layers in ascending order, each once");
+  } else if (layers.back() >= model.num_layers) {
+    problems.add(kWindowLayers,
+                 fmt::format("{} is beyond the last layer; num_layers is {}, so use at most {}",
+                             layers.back(), model.num_layers, model.num_layers - 1));
+  } else if (constraints.window == WindowRule::all_layers &&
+             std::ssize(layers) != model.num_layers) {
+    problems.add(
+        kWindowLayers,
+        fmt::format("{} has the window in all layers or in none; leave it out", constraints.name));
+  }
+}
+
+// A key of rope_scaling that the type does not read would have no effect.
+void validate_rope_scaling(const Config& config, const ModelConstraints& constraints,
+                           Problems& problems) {
+  constexpr auto kType = "/model/rope_scaling/rope_type", kFactor = "/model/rope_scaling/factor";
+  const RopeScalingConfig& scaling = config.model.rope_scaling;
+  if (!problems.sound(kType)) return;
+  const RopeType& type = *find_rope_type(scaling.rope_type);
+  if (&type != &rope_types[0] && constraints.positions != Positions::rotary) {
+    problems.add(kType, constraints.name + " has no rotary positions; leave it out" +
+                            or_use(config, [](const ModelConstraints& one) {
+                              return one.positions == Positions::rotary;
+                            }));
+    return;
+  }
+  Config usual = config;
+  usual.model.rope_scaling = {};
+  for (const Field& field : fields()) {
+    if (parent(field.path) != "/model/rope_scaling" || field.path == kType) continue;
+    if (!problems.sound(field.path) || type.reads(leaf(field.path))) continue;
+    if (value_of(field, config) != value_of(field, usual)) {
+      problems.add(field.path, fmt::format("rope_type \"{}\" does not read it; leave it out",
+                                           scaling.rope_type));
+    }
+  }
+  if (type.reads("factor") && scaling.factor == 0 && problems.sound(kFactor)) {
+    problems.add(kFactor, fmt::format("must be given for rope_type \"{}\"", scaling.rope_type));
+  }
+  constexpr auto kLow = "/model/rope_scaling/low_freq_factor";
+  if (type.reads("low_freq_factor") && scaling.low_freq_factor >= scaling.high_freq_factor &&
+      problems.sound({kLow, "/model/rope_scaling/high_freq_factor"})) {
+    problems.add(kLow, fmt::format("{} is not less than high_freq_factor ({})",
+                                   scaling.low_freq_factor, scaling.high_freq_factor));
+  }
+}
+
 }  // namespace
 
 void validate_model(const Config& config, Problems& problems) {
@@ -60,7 +148,16 @@ void validate_model(const Config& config, Problems& problems) {
   const ModelConstraints* const constraints =
       problems.sound(kModel) ? &model_constraints(config) : nullptr;
   validate_head_size(config, constraints, problems);
-  if (constraints != nullptr) validate_query_groups(config, *constraints, problems);
+  if (constraints != nullptr) {
+    validate_query_groups(config, *constraints, problems);
+    validate_window(config, *constraints, problems);
+    validate_rope_scaling(config, *constraints, problems);
+    if (problems.sound("/model/qk_norm") && model.qk_norm != constraints->qk_norm) {
+      problems.add("/model/qk_norm",
+                   fmt::format("{} has {}norms of queries and keys; leave it out",
+                               constraints->name, constraints->qk_norm ? "" : "no "));
+    }
+  }
   if (constraints != nullptr && constraints->positions == Positions::learned &&
       problems.sound("/model/rotary_base") && model.rotary_base != ModelConfig{}.rotary_base) {
     const auto rotary = [](const ModelConstraints& one) {
@@ -70,13 +167,15 @@ void validate_model(const Config& config, Problems& problems) {
         "/model/rotary_base",
         constraints->name + " has no rotary positions; leave it out" + or_use(config, rotary));
   }
-  for (const auto& [path, asked] : {std::pair("/model/attention_bias", model.attention_bias),
-                                    std::pair("/model/mlp_bias", model.mlp_bias)}) {
-    if (!asked || constraints == nullptr || constraints->optional_biases || !problems.sound(path)) {
+  for (const auto& [path, asked, optional] :
+       {std::tuple("/model/attention_bias", model.attention_bias,
+                   &ModelConstraints::optional_attention_bias),
+        std::tuple("/model/mlp_bias", model.mlp_bias, &ModelConstraints::optional_mlp_bias)}) {
+    if (!asked || constraints == nullptr || constraints->*optional || !problems.sound(path)) {
       continue;
     }
     problems.add(path, fmt::format("{}'s biases are fixed; leave it out{}", constraints->name,
-                                   or_use(config, &ModelConstraints::optional_biases)));
+                                   or_use(config, optional)));
   }
   constexpr auto kPadding = "/model/pad_token_id";
   if (model.pad_token_id && problems.sound({kPadding, "/model/vocab_size"}) &&

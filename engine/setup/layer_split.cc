@@ -1,11 +1,66 @@
 #include "engine/setup/layer_split.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/setup/model_costs.h"
 
 namespace trident {
+
+namespace {
+
+// The times of the ranks, the busiest first.
+std::vector<double> rank_times(const SplitProblem& problem,
+                               const std::vector<std::int64_t>& split) {
+  const auto& rank_of = problem.rank_of_stage;
+  std::vector<double> times(
+      static_cast<std::size_t>(1 + *std::max_element(rank_of.begin(), rank_of.end())), 0);
+  auto layer = problem.each_layer.begin();
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    double& time = times[static_cast<std::size_t>(rank_of[s])];
+    time = std::accumulate(layer, layer + split[s], time);
+    layer += split[s];
+  }
+  times[static_cast<std::size_t>(rank_of.front())] += problem.first;
+  times[static_cast<std::size_t>(rank_of.back())] += problem.last;
+  std::sort(times.begin(), times.end(), std::greater<>());
+  return times;
+}
+
+bool fits_memory(const SplitProblem& problem, const std::vector<std::int64_t>& split) {
+  std::vector<std::int64_t> held(problem.most.size(), 0);
+  for (std::size_t s = 0; s < split.size() && !held.empty(); ++s) {
+    held[static_cast<std::size_t>(problem.rank_of_stage[s])] += split[s];
+  }
+  return std::equal(held.begin(), held.end(), problem.most.begin(), std::less_equal<>());
+}
+
+// Moves one layer at a time from a stage to another, as long as this shortens the busiest ranks.
+void move_layers(const SplitProblem& problem, std::vector<std::int64_t>& split) {
+  for (std::vector<double> best = rank_times(problem, split);;) {
+    std::vector<std::int64_t> chosen;
+    for (std::size_t from = 0; from < split.size(); ++from) {
+      if (split[from] == 1) continue;
+      for (std::size_t to = 0; to < split.size(); ++to) {
+        if (to == from) continue;
+        std::vector<std::int64_t> moved = split;
+        --moved[from], ++moved[to];
+        std::vector<double> times = rank_times(problem, moved);
+        if (times < best && fits_memory(problem, moved)) {
+          best = std::move(times);
+          chosen = std::move(moved);
+        }
+      }
+    }
+    if (chosen.empty()) return;
+    split = std::move(chosen);
+  }
+}
+
+}  // namespace
 
 std::vector<std::int64_t> balanced_split(const SplitProblem& problem) {
   const auto& rank_of = problem.rank_of_stage;
@@ -42,6 +97,7 @@ std::vector<std::int64_t> balanced_split(const SplitProblem& problem) {
     stage_time[stage] += problem.layer;
     rank_time[rank] += problem.layer;
   }
+  if (!problem.each_layer.empty()) move_layers(problem, split);
   return split;
 }
 
@@ -65,6 +121,7 @@ std::vector<std::int64_t> automatic_split(const Config& config, const Architectu
   try {
     const ModelCosts costs = model_costs(config, architecture);
     problem.layer = costs.mean_layer().total();
+    problem.each_layer = costs.different_layers();
     problem.first = costs.embedding.total();
     problem.last = costs.head.total();
   } catch (const Error&) {

@@ -1,6 +1,7 @@
 #include "engine/setup/model_costs.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/operation_trace.h"
 
@@ -30,7 +31,8 @@ class Tracer {
         chunk_(std::move(
             build_chunks(
                 architecture, shape_, ParallelContext{},
-                {architecture.layers_alike() ? std::min<std::int64_t>(1, layers_) : layers_}, {0})
+                {architecture.layers_alike(shape_) ? std::min<std::int64_t>(1, layers_) : layers_},
+                {0})
                 .front())),
         recomputed_(config.activation_checkpointing.granularity == "full") {
     context_.set_trace(&trace_);
@@ -123,6 +125,14 @@ ModuleCost ModelCosts::mean_layer() const {
   const auto count = static_cast<double>(std::max<std::size_t>(1, layers.size()));
   return {sum.forward / count, sum.backward_input / count, sum.backward_weight / count,
           sum.model_flops / count};
+}
+
+std::vector<double> ModelCosts::different_layers() const {
+  std::vector<double> totals;
+  for (const ModuleCost& layer : layers) totals.push_back(layer.total());
+  const bool equal =
+      std::adjacent_find(totals.begin(), totals.end(), std::not_equal_to<>()) == totals.end();
+  return equal ? std::vector<double>() : totals;
 }
 
 double ModelCosts::model_flops() const {

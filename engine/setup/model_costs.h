@@ -27,6 +27,8 @@ struct ModelCosts {
                                    // forward
 
   ModuleCost mean_layer() const;
+  // The total of each layer; empty if all are equal.
+  std::vector<double> different_layers() const;
   double model_flops() const;
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -193,6 +194,7 @@ GgufKeys keys_of(const ModelConfig& model, const GgufForm& form, const std::stri
     keys.set(prefix + key, static_cast<std::uint32_t>(value));
   }
   for (const auto& [key, value] : form.numbers) keys.set(prefix + key, static_cast<float>(value));
+  for (const auto& [key, value] : form.words) keys.set(prefix + key, value);
   vocabulary.write(keys);
   if (!chat.empty() && vocabulary.model != "none") keys.set("tokenizer.chat_template", chat);
   return keys;
@@ -230,6 +232,10 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
       sources.push_back({{set, part, weight.shape, false}, entry->rotary_heads});
     }
   }
+  const std::vector<float>& factors = form->rope_factors;
+  if (!factors.empty()) {
+    tensors.push_back({"rope_freqs.weight", {std::ssize(factors)}, GgufType::f32});
+  }
   std::error_code none;
   const fs::path whole_path = fs::weakly_canonical(from, none);
   const std::string name = replace_invalid_utf8(
@@ -248,8 +254,11 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
                     keys_of(config.model, *form, name, some ? wanted : GgufType::f16,
                             chat_template(extras), vocabulary),
                     tensors);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
+  for (std::size_t i = 0; i < sources.size(); ++i) {
     copy_tensor(sources[i].rows, tensors[i], sources[i].rotary_heads, i, writer);
+  }
+  if (!factors.empty()) {
+    writer.append(sources.size(), std::as_bytes(std::span(factors)));
   }
   writer.finish(overwrite);
   return notes;

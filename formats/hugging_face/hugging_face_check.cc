@@ -206,6 +206,30 @@ DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
   return TensorCheck(set, architecture, shape, entries).run();
 }
 
+namespace {
+
+// Adds a problem for each value of the weights that ours differs from. Kernels use fractions as
+// fp32.
+void compare_values(const std::string& key, const nlohmann::json& ours,
+                    const nlohmann::json& theirs, const std::string& path,
+                    std::vector<std::string>& problems) {
+  if (theirs.is_object() && ours.is_object()) {
+    for (const auto& [inner, value] : theirs.items()) {
+      compare_values(key + "/" + inner, ours.value(inner, nlohmann::json()), value, path, problems);
+    }
+    return;
+  }
+  const bool numbers = theirs.is_number() && ours.is_number();
+  const bool same = numbers && (theirs.is_number_float() || ours.is_number_float())
+                        ? theirs.get<float>() == ours.get<float>()
+                        : theirs == ours;
+  if (same) return;
+  problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value", key,
+                                 json_text(ours), json_text(theirs), path));
+}
+
+}  // namespace
+
 std::int64_t check_hugging_face(const std::string& directory, const Config& config,
                                 const Architecture& architecture) {
   const std::string path = directory + "/config.json";
@@ -229,13 +253,7 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
       grown = value.get<std::int64_t>();
       continue;
     }
-    // Kernels use fractions as fp32.
-    const bool same = value.is_number_float() || own.is_number_float()
-                          ? value.get<float>() == own.get<float>()
-                          : value == own;
-    if (same) continue;
-    problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value",
-                                   key, json_text(own), json_text(value), path));
+    compare_values(key, own, value, path, problems);
   }
   if (!problems.empty()) throw RequestError(problems);
   SafetensorsSet set(directory);

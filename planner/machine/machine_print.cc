@@ -27,7 +27,7 @@ std::string lines(const Json& object, const std::string& indent) {
 }
 
 // Rounds to the number of digits that a measurement has.
-double rounded(double value) {
+double to_four_digits(double value) {
   return std::stod(fmt::format("{:.4g}", value));
 }
 
@@ -40,7 +40,7 @@ std::string kernel_rows(const Machine::Device& device) {
       for (const double size : kernel.size) {
         if (size > 0) row.push_back(size);
       }
-      row.push_back(rounded(kernel.seconds));
+      row.push_back(to_four_digits(kernel.seconds));
       text += fmt::format("{}      {}", text.empty() ? "" : ",\n", row.dump());
     }
   }

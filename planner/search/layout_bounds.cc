@@ -1,9 +1,11 @@
 #include "planner/search/layout_bounds.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -88,6 +90,13 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   small.even = true;
   std::vector<std::string> set = choices_.set_of_all(small);
   set.push_back(fmt::format("model.num_layers={}", first + last));
+  if (const auto window = choices_.base().model.sliding_window) {
+    // Bounds take layers with the window for all, as these cost least.
+    std::vector<std::int64_t> all(static_cast<std::size_t>(first + last));
+    std::iota(all.begin(), all.end(), 0);
+    set.push_back(fmt::format("model.sliding_window={}", *window));
+    set.push_back(fmt::format("model.window_layers=[{}]", fmt::join(all, ",")));
+  }
   set.push_back(fmt::format("pipeline.layer_split=[{},{}]", first, last));
   set.push_back(fmt::format("batch.global_batch_size={}", microbatches * l.micro));
   set.emplace_back("batch.rampup_batch_size=null");
@@ -256,6 +265,7 @@ const std::vector<std::int64_t>& LayoutBounds::split(const Layout& l, const List
   const ModelCosts& costs = this->costs(l);
   SplitProblem problem{.layers = all,
                        .layer = costs.mean_layer().total(),
+                       .each_layer = costs.different_layers(),
                        .first = costs.embedding.total(),
                        .last = costs.head.total(),
                        .rank_of_stage = std::vector<int>(static_cast<std::size_t>(stages), 0)};

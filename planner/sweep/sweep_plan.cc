@@ -275,6 +275,21 @@ class SweepPlanner {
 
 }  // namespace
 
+namespace {
+
+// Leaves out the model keys that have the values that other keys give them, so that they follow
+// these in the grid.
+void leave_out_derived(nlohmann::json& model) {
+  const auto whole = [&](const char* key) { return model.at(key).get<std::int64_t>(); };
+  if (whole("head_dim") == whole("hidden_size") / whole("num_attention_heads")) {
+    model.erase("head_dim");
+  }
+  const auto& layers = model.at("window_layers");
+  if (layers.empty() || std::ssize(layers) == whole("num_layers")) model.erase("window_layers");
+}
+
+}  // namespace
+
 nlohmann::json sweep_base(const SweepRequest& request) {
   nlohmann::json base = parse_json(request.base.written, "config");
   // Runs don't load the weights, but the model's shape may come from them.
@@ -285,10 +300,12 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   for (const char* key :
        {"architecture", "num_layers", "hidden_size", "num_attention_heads", "num_query_groups",
         "ffn_hidden_size", "max_position_embeddings", "vocab_size", "tie_word_embeddings",
-        "norm_epsilon", "rotary_base", "pad_token_id"}) {
+        "norm_epsilon", "rotary_base", "pad_token_id", "head_dim", "attention_bias", "mlp_bias",
+        "sliding_window", "window_layers", "rope_scaling"}) {
     const bool given = model.contains(key) && !model[key].is_null();
     if (!given && has_weights) model[key] = filled_in["model"][key];
   }
+  if (has_weights) leave_out_derived(model);
   base.erase("checkpoint");
   base.erase("scheduler");
   base.erase("logging");

@@ -35,7 +35,8 @@ std::vector<std::vector<std::int32_t>> generate(Context& context, Transport& tra
     }
     // The last token is always computed again, since its logits are needed.
     const auto common = std::ranges::mismatch(cached, std::span(tokens).first(tokens.size() - 1));
-    const auto begin = common.in1 - cached.begin();
+    auto begin = common.in1 - cached.begin();
+    if (!cache.holds_before(begin)) begin = 0;
     cached = tokens;
     return model.evaluator().next_logits(std::span(tokens).subspan(static_cast<std::size_t>(begin)),
                                          cache, begin);

@@ -1,6 +1,7 @@
 #include "run/startup/measured_models.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -66,6 +67,7 @@ struct Sizes {
             fmt::format("model.ffn_hidden_size={}", ffn),
             fmt::format("model.num_attention_heads={}", heads),
             fmt::format("model.num_query_groups={}", groups),
+            fmt::format("model.head_dim={}", head_dim),
             fmt::format("model.vocab_size={}", vocabulary),
             fmt::format("data.sequence_length={}", sequence)};
   }
@@ -114,6 +116,10 @@ class ModelsToMeasure {
 
   std::optional<Config> parsed(const Sizes& sizes, std::int64_t tensor, std::int64_t samples) {
     std::vector<std::string> set = sizes.set();
+    if (const auto window = base_.config.model.sliding_window) {
+      set.push_back(fmt::format("model.sliding_window={}", *window));
+      set.push_back(window_layers(sizes.layers));
+    }
     for (const MeshAxis& axis : ParallelConfig{}.axes()) {
       if (axis.name == "tp") set.push_back(fmt::format("parallel.{}={}", axis.key, tensor));
     }
@@ -136,6 +142,16 @@ class ModelsToMeasure {
       last_ = error.what();  // for example, heads that don't divide
       return std::nullopt;
     }
+  }
+
+  // The window of the layers that are left; of the first one if none of them had it.
+  std::string window_layers(std::int64_t layers) const {
+    std::vector<std::int64_t> left;
+    for (const std::int64_t layer : base_.config.model.window_layers) {
+      if (layer < layers) left.push_back(layer);
+    }
+    if (left.empty()) left.push_back(0);
+    return fmt::format("model.window_layers=[{}]", fmt::join(left, ","));
   }
 
   bool is_small(const Config& model, std::int64_t tensor) {

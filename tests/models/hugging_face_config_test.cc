@@ -90,7 +90,11 @@ TEST(HuggingFaceConfig, KeysOfTheModelAreReadWithTransformersDefaults) {
   EXPECT_EQ(model_of(llama, "{}"), json::parse(R"({
     "architecture": "llama", "num_layers": 8, "hidden_size": 48, "num_attention_heads": 8,
     "num_query_groups": 4, "ffn_hidden_size": 132, "max_position_embeddings": 24,
-    "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 500000.0,
+    "head_dim": 6, "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 500000.0,
+    "rope_scaling": {"rope_type": "default", "factor": 0.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": true,
+      "attention_factor": 0.0, "mscale": 0.0, "mscale_all_dim": 0.0},
+    "sliding_window": null, "window_layers": null,
     "tie_word_embeddings": false, "attention_bias": false, "mlp_bias": false})"));
   EXPECT_EQ(model_of(llama, R"({"rms_norm_eps": "-"})").at("norm_epsilon"), 1e-6);
   EXPECT_EQ(model_of(gpt2, R"({"layer_norm_epsilon": "-"})").at("norm_epsilon"), 1e-5);
@@ -123,16 +127,30 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
   }
   const std::pair<const char*, const char*> of_llama[] = {
       {R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}})",
-       "/rope_parameters/rope_type: \"yarn\": not supported; only \"default\" is"},
-      {R"({"rope_scaling": {"type": "dynamic"}})", "/rope_scaling/type: \"dynamic\": "},
-      {R"({"rope_scaling": {"rope_type": "llama3"}})", "/rope_scaling/rope_type: \"llama3\": "},
+       "/rope_parameters/factor: is missing: rope_type \"yarn\" needs it"},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 0.5}})",
+       "/rope_parameters/factor: 0.5: needs a number from 1"},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 2, "attention_factor": 0}})",
+       "/rope_parameters/attention_factor: 0: "},
+      {R"({"rope_parameters": {"rope_type": "yarn", "factor": 2, "truncate": null}})",
+       "/rope_parameters/truncate: null: "},
+      {R"({"rope_parameters": {"rope_type": "linear", "factor": null}})",
+       "/rope_parameters/factor: null: "},
+      {R"({"rope_parameters": {"rope_type": "linear", "type": "yarn", "factor": 2}})",
+       "/rope_parameters/type: \"yarn\": /rope_parameters/rope_type says \"linear\""},
+      {R"({"rope_parameters": {"rope_type": "llama3", "factor": 2, "low_freq_factor": 1}})",
+       "/rope_parameters/high_freq_factor: is missing: "},
+      {R"({"rope_scaling": {"type": "dynamic"}})",
+       "/rope_scaling/type: \"dynamic\": not supported; only default, linear, llama3, yarn are"},
+      {R"({"rope_scaling": {"rope_type": "linear", "factor": 2, "rope_theta": 500000.0}})",
+       "/rope_scaling: {\"factor\":2,\"rope_theta\":500000.0,\"rope_type\":\"linear\"}: replaces"},
       {R"({"rope_scaling": {"rope_type": "default", "low_freq_factor": 1}})",
        "/rope_scaling/low_freq_factor: 1: "},
       {R"({"rope_scaling": "linear"})", "/rope_scaling: \"linear\": needs an object"},
       {R"({"rope_theta": 10000.0})", "/rope_parameters/rope_theta: 500000.0: "},
       {R"({"partial_rotary_factor": 0.5})", "/partial_rotary_factor: 0.5: "},
       {R"({"hidden_act": "gelu"})", "/hidden_act: \"gelu\": "},
-      {R"({"head_dim": 8})", "/head_dim: 8: "},
+      {R"({"head_dim": 0})", "/head_dim: 0: "},
       {R"({"attention_bias": 1})", "/attention_bias: 1: "},
       {R"({"mlp_bias": "yes"})", "/mlp_bias: \"yes\": "},
       {R"({"sliding_window": 4096})", "/sliding_window: 4096: "},
@@ -189,32 +207,120 @@ TEST(HuggingFaceConfig, Qwen2HasDefaultsAndWindowsOfItsOwn) {
   EXPECT_EQ(model_of(qwen2, "{}"), json::parse(R"({
     "architecture": "qwen2", "num_layers": 2, "hidden_size": 48, "num_attention_heads": 8,
     "num_query_groups": 4, "ffn_hidden_size": 132, "max_position_embeddings": 24,
-    "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 10000.0,
+    "head_dim": 6, "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 10000.0,
+    "rope_scaling": {"rope_type": "default", "factor": 0.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": true,
+      "attention_factor": 0.0, "mscale": 0.0, "mscale_all_dim": 0.0},
+    "sliding_window": null, "window_layers": null,
     "tie_word_embeddings": false})"));
   // transformers' default is 32, null the number of query heads (Qwen2Config, 5.24).
   EXPECT_EQ(model_of(qwen2, R"({"num_key_value_heads": "-"})").at("num_query_groups"), 32);
   EXPECT_EQ(model_of(qwen2, R"({"num_key_value_heads": null})").at("num_query_groups"), 8);
+  EXPECT_EQ(model_of(qwen2, R"({"head_dim": 8})").at("head_dim"), 8);
   // A window that isn't switched on has no effect.
-  for (const char* changes : {R"({"sliding_window": 8})", R"({"layer_types": null})",
-                              R"({"sliding_window": 0, "max_window_layers": 1})",
-                              R"({"sliding_window": "-", "use_sliding_window": "-"})"}) {
+  for (const char* changes :
+       {R"({"sliding_window": 8})", R"({"layer_types": null})",
+        R"({"sliding_window": 0, "max_window_layers": 1})", R"({"use_sliding_window": true})",
+        R"({"sliding_window": "-", "use_sliding_window": "-"})"}) {
     EXPECT_EQ(model_of(qwen2, changes), model_of(qwen2, "{}")) << changes;
   }
   const std::pair<const char*, const char*> refused[] = {
-      {R"({"use_sliding_window": true})", "/use_sliding_window: true: "},
       {R"({"layer_types": ["full_attention", "sliding_attention"]})", "/layer_types: "},
       {R"({"layer_types": "full_attention"})", "/layer_types: "},
       {R"({"layer_types": ["full_attention"]})", "/layer_types: "},
+      {R"({"layer_types": ["full_attention", "chunked_attention"]})", "/layer_types: "},
       {R"({"use_sliding_window": null})", "/use_sliding_window: null: "},
       {R"({"sliding_window": "x"})", "/sliding_window: \"x\": "},
       {R"({"max_window_layers": null})", "/max_window_layers: null: "},
       {R"({"head_dim": null})", "/head_dim: null: "},
-      {R"({"model_type": "llama"})", "/model_type: \"llama\": needs \"qwen2\""},
-      {R"({"head_dim": 8})", "/head_dim: 8: "}};
+      {R"({"model_type": "llama"})", "/model_type: \"llama\": needs \"qwen2\""}};
   for (const auto& [changes, problem] : refused) {
     EXPECT_THAT(problems_of(qwen2, changes), ElementsAre(::testing::StartsWith(problem)))
         << changes;
   }
+}
+
+// transformers 5.24: max_window_layers says from where, layer_types says which.
+TEST(HuggingFaceConfig, Qwen2SlidesInTheLayersThatItNames) {
+  const auto layers = [](const char* changes) {
+    const json model = model_of(qwen2, changes);
+    return std::pair(model.value("sliding_window", json()), model.value("window_layers", json()));
+  };
+  using Pair = std::pair<json, json>;
+  EXPECT_EQ(layers(R"({"use_sliding_window": true, "sliding_window": 9, "layer_types": null,
+                       "max_window_layers": 1})"),
+            Pair(9, {1}));
+  EXPECT_EQ(layers(R"({"use_sliding_window": true, "sliding_window": "-", "layer_types": null,
+                       "max_window_layers": 0})"),
+            Pair(4096, {0, 1}));
+  // 28 layers have none by default.
+  EXPECT_EQ(layers(R"({"use_sliding_window": true, "sliding_window": 9, "layer_types": "-",
+                       "max_window_layers": "-"})"),
+            Pair(json(), json()));
+  EXPECT_EQ(layers(R"({"use_sliding_window": true, "sliding_window": 9, "max_window_layers": 1,
+                       "layer_types": ["sliding_attention", "full_attention"]})"),
+            Pair(9, json::array({0})));
+}
+
+TEST(HuggingFaceConfig, MistralSlidesInAllLayersUnlessItSaysNull) {
+  const auto window = [](const char* value) {
+    const json keys =
+        with(with(llama, R"({"model_type": "mistral", "architectures": null})"), value);
+    const auto family = built_in_architectures().at("mistral");
+    const json model = json::parse(family->model_config(keys.dump()));
+    const json read = model.at("sliding_window");
+    EXPECT_EQ(model.at("window_layers").size(), read.is_null() ? 0u : 8u);
+    return read;
+  };
+  EXPECT_EQ(window("{}"), 4096);
+  EXPECT_EQ(window(R"({"sliding_window": 7})"), 7);
+  EXPECT_EQ(window(R"({"sliding_window": null})"), json());
+  EXPECT_THROW(window(R"({"sliding_window": 0})"), RequestError);
+}
+
+TEST(HuggingFaceConfig, Qwen3HasHeadsOf128UnlessItSaysSo) {
+  const auto of = [](const char* changes) {
+    const json keys =
+        with(with(qwen2, R"({"model_type": "qwen3", "architectures": null})"), changes);
+    return json::parse(built_in_architectures().at("qwen3")->model_config(keys.dump()));
+  };
+  EXPECT_EQ(of("{}").at("head_dim"), 128);
+  EXPECT_EQ(of(R"({"head_dim": 24})").at("head_dim"), 24);
+  EXPECT_EQ(of("{}").at("attention_bias"), false);
+  EXPECT_EQ(of(R"({"attention_bias": true})").at("attention_bias"), true);
+  EXPECT_THROW(of(R"({"head_dim": null})"), RequestError);
+}
+
+TEST(HuggingFaceConfig, ScalingsOfRotaryPositionsAreRead) {
+  const auto scaling = [](const char* changes) {
+    json read = model_of(llama, changes).at("rope_scaling");
+    const json usual = model_of(llama, "{}").at("rope_scaling");
+    for (const auto& [key, value] : usual.items()) {
+      if (read.at(key) == value) read.erase(key);
+    }
+    return read;
+  };
+  EXPECT_EQ(scaling(R"({"rope_parameters": {"type": "linear", "factor": 4}})"),
+            json::parse(R"({"rope_type": "linear", "factor": 4})"));
+  EXPECT_EQ(
+      scaling(R"({"rope_parameters": "-", "rope_scaling": {"rope_type": "llama3",
+                        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                        "original_max_position_embeddings": 16}})"),
+      json::parse(
+          R"({"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 16})"));
+  // The key at the top level comes before the one inside, which comes before the positions.
+  const auto original = [&](const char* changes) {
+    return scaling(changes).at("original_max_position_embeddings");
+  };
+  EXPECT_EQ(original(R"({"rope_parameters": {"rope_type": "yarn", "factor": 2}})"), 24);
+  EXPECT_EQ(original(R"({"original_max_position_embeddings": 5, "rope_parameters":
+              {"rope_type": "yarn", "factor": 2, "original_max_position_embeddings": 6}})"),
+            5);
+  // A factor of null is the quotient of the positions.
+  EXPECT_EQ(scaling(R"({"rope_parameters": {"rope_type": "yarn", "factor": null, "beta_fast": null,
+                        "original_max_position_embeddings": 12}})"),
+            json::parse(R"({"rope_type": "yarn", "factor": 2.0,
+                            "original_max_position_embeddings": 12})"));
 }
 
 TEST(HuggingFaceConfig, SizesAreWholeNumbersAboveZero) {

@@ -267,7 +267,7 @@ LayerCase attention_case(const std::string& name, const TransformerShape& shape)
   return {name,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
-            return std::unique_ptr<Module>(new Attention(parallel, s, "attention"));
+            return std::unique_ptr<Module>(new Attention(parallel, s, "attention", s.window_of(0)));
           },
           rows_of,
           rows_of,
@@ -292,7 +292,8 @@ LayerCase block_case(const std::string& name, const TransformerShape& shape) {
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(new Block(
-                parallel, s, "block", std::make_unique<Attention>(parallel, s, "block.attention"),
+                parallel, s, "block",
+                std::make_unique<Attention>(parallel, s, "block.attention", s.window_of(0)),
                 std::make_unique<Mlp>(parallel, s, "block.mlp")));
           },
           rows_of,
@@ -370,6 +371,16 @@ std::vector<LayerCase> layer_cases() {
   biased.qkv_bias = true;
   TransformerShape all_biased = biased;  // Llama with all biases
   all_biased.output_bias = all_biased.mlp_bias = true;
+  TransformerShape wide_heads = grouped;  // heads of 6 elements, not 32 / 8
+  wide_heads.head_size = 6;
+  TransformerShape normed = wide_heads;  // Qwen3
+  normed.qk_norm = true;
+  TransformerShape windowed = grouped;  // Mistral
+  windowed.sliding_window = 2;
+  windowed.window_layers = {0};
+  TransformerShape scaled = grouped;
+  scaled.rotary_frequencies = yarn_frequencies(
+      100, 4, {.factor = 3, .beta_fast = 2, .beta_slow = 0.1, .original = 6, .amplitude = 1.2});
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),
           column_case(),
@@ -383,11 +394,16 @@ std::vector<LayerCase> layer_cases() {
           attention_case("AttentionGroupedRotary", grouped),
           attention_case("AttentionRotaryWithQkvBias", biased),
           attention_case("AttentionRotaryWithBiases", all_biased),
+          attention_case("AttentionWideHeads", wide_heads),
+          attention_case("AttentionWithNorms", normed),
+          attention_case("AttentionWithWindow", windowed),
+          attention_case("AttentionWithScaledPositions", scaled),
           mlp_case("MlpSwigluWithBiases", all_biased),
           mlp_case("MlpGelu", gpt2_shape()),
           mlp_case("MlpSwiglu", llama_shape()),
           block_case("BlockGpt2", gpt2_shape()),
           block_case("BlockLlama", grouped),
+          block_case("BlockQwen3", normed),
           embedding_case(),
           head_case("HeadLayerNorm", gpt2_shape()),
           head_case("HeadRmsNorm", llama_shape()),

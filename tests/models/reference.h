@@ -74,16 +74,27 @@ inline Values norm(const Values& x, const Weights& weights, const std::string& n
   return y;
 }
 
-// Rotates the pairs (i, i + D/2) of one head at `position` by position · base^(-2i/D).
-inline void rotate(double* head, std::size_t head_dim, std::size_t position, double base) {
+// Rotates the pairs (i, i + D/2) of one head at `position`.
+inline void rotate(double* head, std::size_t head_dim, std::size_t position,
+                   const RotaryFrequencies& frequencies) {
   for (std::size_t i = 0; i < head_dim / 2; ++i) {
     const double angle =
         static_cast<double>(position) *
-        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+        frequencies.of(static_cast<std::int64_t>(i), static_cast<std::int64_t>(head_dim));
+    const double cosine = std::cos(angle) * frequencies.amplitude;
+    const double sine = std::sin(angle) * frequencies.amplitude;
     const double a = head[i], b = head[i + head_dim / 2];
-    head[i] = a * std::cos(angle) - b * std::sin(angle);
-    head[i + head_dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+    head[i] = a * cosine - b * sine;
+    head[i + head_dim / 2] = b * cosine + a * sine;
   }
+}
+
+// Divides one head by its root mean square and multiplies it by the weight.
+inline void norm_head(double* head, const Values& weight, double epsilon) {
+  double squares = 0;
+  for (std::size_t i = 0; i < weight.size(); ++i) squares += head[i] * head[i];
+  const double scale = 1 / std::sqrt(squares / static_cast<double>(weight.size()) + epsilon);
+  for (std::size_t i = 0; i < weight.size(); ++i) head[i] *= scale * weight[i];
 }
 
 inline Values attention(const Values& x, const Weights& weights, const std::string& name,
@@ -92,13 +103,18 @@ inline Values attention(const Values& x, const Weights& weights, const std::stri
   const std::size_t groups = count(shape.groups), row = (heads + 2 * groups) * dim;
   Values qkv = linear(x, weights.at(name + ".qkv.weight"), find(weights, name + ".qkv.bias"),
                       count(shape.hidden));
-  if (shape.rotary) {
-    for (std::size_t t = 0; t < batch.rows(); ++t) {
-      for (std::size_t head = 0; head < heads + groups; ++head) {
-        rotate(&qkv[t * row + head * dim], dim, t % batch.sequence, shape.rotary_base);
+  for (std::size_t t = 0; t < batch.rows(); ++t) {
+    for (std::size_t head = 0; head < heads + groups; ++head) {
+      double* const of_head = &qkv[t * row + head * dim];
+      if (shape.qk_norm) {
+        const Values& weight =
+            weights.at(name + (head < heads ? ".q_norm" : ".k_norm") + ".weight");
+        norm_head(of_head, weight, shape.norm_epsilon);
       }
+      if (shape.rotary) rotate(of_head, dim, t % batch.sequence, shape.rotary_frequencies);
     }
   }
+  const auto window = static_cast<std::size_t>(shape.window_of(0));
   Values out(batch.rows() * heads * dim, 0.0);
   for (std::size_t b = 0; b < batch.batch; ++b) {
     for (std::size_t head = 0; head < heads; ++head) {
@@ -107,7 +123,7 @@ inline Values attention(const Values& x, const Weights& weights, const std::stri
         const std::size_t query = (b * batch.sequence + i) * row + head * dim;
         Values weight(i + 1);
         double total = 0;
-        for (std::size_t j = 0; j <= i; ++j) {
+        for (std::size_t j = window > 0 && i >= window ? i - window + 1 : 0; j <= i; ++j) {
           const std::size_t key = (b * batch.sequence + j) * row + (heads + group) * dim;
           double score = 0;
           for (std::size_t d = 0; d < dim; ++d) score += qkv[query + d] * qkv[key + d];

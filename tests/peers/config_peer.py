@@ -3,10 +3,10 @@
 
     python tests/peers/config_peer.py [--seed N] [--program build/release/trident]
 
-For a small Llama, Qwen2 and GPT-2: every key of the class is known here. Keys that it doesn't know, drawn
+For a small model of each family: every key of the class is known here. Keys that it doesn't know, drawn
 ones and those of published folders, change no logit there; the program names them and keeps them in
-the saved folder. rope_theta, rope_parameters and rope_scaling in any combination give the base of
-transformers, or are refused.
+the saved folder. rope_theta, rope_parameters and rope_scaling in any combination give the base and
+the scaling of transformers, or are refused; so do the keys of windows with the layers that have one.
 """
 
 import argparse
@@ -36,7 +36,8 @@ PUBLISHED = {"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": T
 
 def small(kind):
     if kind != "gpt2":
-        return (transformers.LlamaConfig if kind == "llama" else transformers.Qwen2Config)(
+        return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
+                "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[kind](
             vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16)
     return transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=4,
@@ -46,7 +47,7 @@ def small(kind):
 class Case:
     def __init__(self, program, kind, folder, rng):
         self.program, self.folder, self.rng = program, folder / kind, rng
-        self.config = small(kind)
+        self.kind, self.config = kind, small(kind)
         torch.manual_seed(rng.randrange(2**31))
         transformers.AutoModelForCausalLM.from_config(self.config).save_pretrained(self.folder)
         self.written = json.loads((self.folder / "config.json").read_text())
@@ -90,8 +91,16 @@ class Case:
 
     def check_rope(self):
         inner = [None, {}, {"rope_type": "default"}, {"rope_type": "default", "rope_theta": 5e5},
-                 {"type": "linear", "factor": 1.0, "rope_theta": 2e4}]
+                 {"type": "linear", "factor": 1.0, "rope_theta": 2e4},
+                 {"rope_type": "linear", "factor": 3},
+                 {"rope_type": "yarn", "factor": 2.0, "mscale": 0.5},
+                 {"rope_type": "yarn", "factor": None, "original_max_position_embeddings": 4},
+                 {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8,
+                  "attention_factor": 1.5, "beta_fast": None, "truncate": False},
+                 {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1,
+                  "high_freq_factor": 4.0}]
         taken = 0
+        scaled = {"linear": 0, "yarn": 0, "llama3": 0}
         for theta, parameters, scaling in itertools.product([None, 1e4, 5e5], inner, inner):
             keys = {k: v for k, v in self.written.items() if not k.startswith("rope")}
             for key, value in (("rope_theta", theta), ("rope_parameters", parameters),
@@ -100,12 +109,59 @@ class Case:
                     keys[key] = value
             if keys.get("rope_theta", 0) is None:
                 del keys["rope_theta"]
+            if self.rng.random() < 0.2:
+                keys["original_max_position_embeddings"] = 12
+            if self.rng.random() < 0.5:  # of 250 combinations
+                continue
             saved, said = self.imported(keys)
             theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
             if saved is not None:
                 taken += 1
                 assert saved["rope_theta"] == theirs.rope_parameters["rope_theta"], (keys, saved)
-        assert taken > 20, taken
+                ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
+                for of_config in (ours, theirs):
+                    of_config.head_dim = 8  # the scalings differ little in heads of 4
+                kind = theirs.rope_parameters["rope_type"]
+                if kind != "default":
+                    scaled[kind] += 1
+                    compute = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind]
+                    (mine, factor), (want, wanted) = (compute(c, "cpu") for c in (ours, theirs))
+                    torch.testing.assert_close(mine, want, rtol=1e-6, atol=0)
+                    assert abs(factor - wanted) < 1e-6, (keys, saved)
+        assert taken > 20 and min(scaled.values()) > 2, (taken, scaled)
+
+    def check_windows(self):
+        layer_types = [None, ["full_attention"] * 2, ["sliding_attention", "full_attention"]]
+        if self.kind == "mistral":
+            del layer_types[1:]  # AutoConfig takes a folder with this key for another family
+        taken = 0
+        for used, window, first, types in itertools.product(
+                [None, False, True], [None, 3], [None, 0, 1, 2], layer_types):
+            keys = {k: v for k, v in self.written.items() if k not in (
+                "use_sliding_window", "sliding_window", "max_window_layers", "layer_types")}
+            given = {"use_sliding_window": used, "max_window_layers": first, "layer_types": types}
+            keys |= {key: value for key, value in given.items() if value is not None}
+            if window is not None or self.rng.random() < 0.5:
+                keys["sliding_window"] = window
+            saved, said = self.imported(keys)
+            try:
+                theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
+                torch.manual_seed(3)
+                transformers.AutoModelForCausalLM.from_config(theirs)(torch.arange(6)[None])
+            except Exception:  # a window is asked for where none is set
+                assert saved is None, (keys, saved)
+                continue
+            assert saved is not None, (keys, said)
+            taken += 1
+            ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
+
+            def windows(config):
+                if self.kind == "mistral":
+                    return config.sliding_window
+                return [config.sliding_window if t == "sliding_attention" else None
+                        for t in config.layer_types]
+            assert windows(ours) == windows(theirs), (keys, saved, windows(theirs))
+        assert taken > 10, taken
 
 
 def main():
@@ -116,14 +172,16 @@ def main():
     print(f"config peer: seed {arguments.seed}")
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as temporary:
-        for kind in ("llama", "qwen2", "gpt2"):
+        for kind in ("llama", "mistral", "qwen2", "qwen3", "gpt2"):
             case = Case(arguments.program.resolve(), kind, pathlib.Path(temporary),
                         random.Random(f"{arguments.seed} {kind}"))
             case.check_known()
             case.check_unknown()
             if kind != "gpt2":
                 case.check_rope()
-    print("config peer: known, unknown and rotary keys as transformers has them")
+            if kind not in ("gpt2", "llama"):
+                case.check_windows()
+    print("config peer: known and unknown keys, rotary positions and windows as transformers has them")
 
 
 if __name__ == "__main__":

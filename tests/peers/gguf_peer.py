@@ -81,12 +81,14 @@ class Model:
                 "n_inner": rng.choice((None, 160)), "layer_norm_epsilon": 1e-4} | sizes)
             self.model = transformers.GPT2LMHeadModel(self.config).eval()
         else:
-            kind = transformers.LlamaConfig if architecture == "llama" else transformers.Qwen2Config
-            self.config = kind(**common | {
+            kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
+                    "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+            self.config = kind[architecture](**common | {
                 "num_hidden_layers": rng.choice((2, 3)), "hidden_size": hidden,
                 "num_attention_heads": 4, "num_key_value_heads": rng.choice((1, 2, 4)),
                 "intermediate_size": rng.choice((96, 112)), "max_position_embeddings": 256,
-                "rope_theta": rng.choice((1e4, 5e5)), "rms_norm_eps": 1e-5} | sizes)
+                "rope_parameters": {"rope_type": "default", "rope_theta": rng.choice((1e4, 5e5))},
+                "rms_norm_eps": 1e-5} | sizes)
             self.model = transformers.AutoModelForCausalLM.from_config(self.config).eval()
         # The vectors should not be only ones and zeros.
         with torch.no_grad():
@@ -112,6 +114,7 @@ class Model:
             "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
             "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+            "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
             "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
             "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
         result = {}
@@ -127,14 +130,24 @@ class Model:
                         values = values.T
                     heads = {"self_attn.q_proj": self.config.num_attention_heads,
                              "self_attn.k_proj": getattr(self.config, "num_key_value_heads", 0)}
-                    if stem in heads and self.config.model_type == "llama":
+                    if stem in heads and self.config.model_type in ("llama", "mistral"):
                         halves = values.reshape(heads[stem], 2, -1, *values.shape[1:])
                         values = halves.swapaxes(1, 2).reshape(values.shape)
                     result[f"blk.{layer}.{stems[stem]}.{kind}"] = values
                     break
             else:
                 result[f"{stems[stem]}.{kind}"] = values
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        if rope.get("rope_type") == "llama3":
+            rotary = self.model.model.rotary_emb
+            plain = rope["rope_theta"] ** -(
+                numpy.arange(0, self.head_dim(), 2, dtype=numpy.float64) / self.head_dim())
+            result["rope_freqs.weight"] = plain / rotary.inv_freq.double().numpy()
         return result
+
+    def head_dim(self):
+        return getattr(self.config, "head_dim", None) or \
+            self.config.hidden_size // self.config.num_attention_heads
 
     def loss(self, ids):
         with torch.no_grad():
@@ -153,7 +166,7 @@ def test_file(program, model, outtype, path):
     export(program, model, path, outtype)
     reader = gguf.GGUFReader(path)
     config = model.config
-    kind = config.model_type
+    kind = "llama" if config.model_type == "mistral" else config.model_type
     fields = {name: field.contents() for name, field in reader.fields.items()}
     wanted = model.tensors()
     blocks = any(values.ndim == 2 and values.shape[1] % 32 == 0 for name, values in wanted.items()
@@ -169,14 +182,27 @@ def test_file(program, model, outtype, path):
     else:
         expected |= {f"{kind}.feed_forward_length": config.intermediate_size,
                      f"{kind}.attention.head_count_kv": config.num_key_value_heads,
-                     f"{kind}.rope.dimension_count": config.hidden_size // 4,
+                     f"{kind}.rope.dimension_count": model.head_dim(),
                      f"{kind}.rope.freq_base": config.rope_parameters["rope_theta"],
                      f"{kind}.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-5))}
+        if model.head_dim() != config.hidden_size // 4:
+            expected |= {f"{kind}.attention.key_length": model.head_dim(),
+                         f"{kind}.attention.value_length": model.head_dim()}
+        rope = config.rope_parameters
+        if rope["rope_type"] in ("linear", "yarn"):
+            expected |= {f"{kind}.rope.scaling.type": rope["rope_type"],
+                         f"{kind}.rope.scaling.factor": rope["factor"]}
+        if rope["rope_type"] == "yarn":
+            expected[f"{kind}.rope.scaling.original_context_length"] = \
+                rope["original_max_position_embeddings"]
     for name, value in expected.items():
         assert fields[name] == value, (name, fields[name], value)
     assert {tensor.name for tensor in reader.tensors} == set(wanted)
     for tensor in reader.tensors:
         values = wanted[tensor.name]
+        if tensor.name == "rope_freqs.weight":  # transformers rounds its frequencies to fp32
+            numpy.testing.assert_allclose(numpy.asarray(tensor.data), values, rtol=1e-6)
+            continue
         assert tensor.shape.tolist() == list(values.shape[::-1]), tensor.name
         plain = values.ndim == 1 or tensor.name == "position_embd.weight"
         stored = "F32" if plain else "F16" if outtype == "q8_0" and values.shape[1] % 32 \
@@ -336,8 +362,18 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         biases = {"attention_bias": True, "mlp_bias": True}
+
+        def scaled(kind, **numbers):
+            return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **numbers}}
+
         for i, (architecture, tied, sizes) in enumerate((
-                ("gpt2", True, {}), ("qwen2", False, {}), ("llama", False, biases),
+                ("gpt2", True, {}), ("qwen2", False, scaled("linear", factor=3.0)),
+                ("qwen3", False, {"head_dim": 24} | scaled(
+                    "yarn", factor=4.0, original_max_position_embeddings=64)),
+                ("mistral", True, {"sliding_window": None}),
+                ("llama", False, biases | scaled(
+                    "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                    original_max_position_embeddings=64)),
                 ("llama", True, {}))):
             model = Model(rng, folder / f"m{i}", architecture, tied, **sizes)
             for outtype in TYPES:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the program with PyTorch in fp64, on a GPT-2, a Llama and a Qwen2 of random sizes.
+"""Compares the program with PyTorch in fp64, on a model of random sizes of each family.
 
     python tests/peers/live_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
 
-For each model: `trident train` in three drawn layouts against the reference's losses and first
+For each model: `trident train` in three drawn layouts (`--layouts`) against the reference's losses and first
 gradients; the saved weights loaded by transformers against the program's own loss on them; and
 `trident generate` against transformers' most probable tokens. A failure prints the seed, with which
 the same sizes and layouts are drawn again. Ends with `N passed, 0 failed`.
@@ -26,19 +26,46 @@ import safetensors.torch
 import torch
 import transformers
 
+FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3"]
 TOLERANCE = 1e-5  # losses: relative; gradients: norm of the difference over the norm
+
+
+def draw_window(rng, architecture, layers):
+    if architecture == "mistral":
+        window = rng.choice([None, 3, 8])
+        return window, tuple(range(layers)) if window else ()
+    if architecture in ("qwen2", "qwen3") and rng.random() < 0.6:
+        slide = [i for i in range(layers) if rng.random() < 0.5] or [layers - 1]
+        return rng.choice([2, 5, 9]), tuple(slide)  # with 1 no score has a gradient
+    return None, ()
+
+
+def draw_scaling(rng):
+    """Numbers with which short heads and sequences have pairs of each kind."""
+    factor = rng.choice([1.5, 4.0, 8.0])
+    return rng.choice([
+        {"rope_type": "linear", "factor": factor},
+        {"rope_type": "llama3", "factor": factor, "low_freq_factor": 0.5, "high_freq_factor": 2.0,
+         "original_max_position_embeddings": rng.randrange(6, 40)},
+        {"rope_type": "yarn", "factor": factor, "beta_fast": 2.0, "beta_slow": 0.25,
+         "original_max_position_embeddings": rng.randrange(16, 40),
+         **rng.choice([{}, {"attention_factor": 0.8}, {"mscale": 0.7, "mscale_all_dim": 1.3},
+                       {"truncate": False}])}])
 
 
 def draw_case(rng, architecture):
     heads = rng.choice([4, 6, 8])
     hidden = heads * rng.choice([4, 6, 8, 10])
     rotary = architecture != "gpt2"
+    layers = rng.randrange(2, 7)
+    head_dim = rng.choice([None, 4, 6, 12]) if rotary else None
+    window, window_layers = draw_window(rng, architecture, layers)
     groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if rotary else heads
     sequence = rng.randrange(9, 25)
     global_batch = rng.choice([4, 6, 8, 12])
     iterations = 8
     return make_golden.Case(
-        architecture, layers=rng.randrange(2, 7), hidden=hidden, heads=heads, groups=groups,
+        architecture, layers=layers, hidden=hidden, heads=heads, groups=groups,
         ffn=4 * rng.randrange(9, 40), vocab=rng.randrange(101, 700),
         positions=sequence + rng.randrange(0, 9), sequence=sequence,
         samples=iterations * global_batch - rng.randrange(1, 10),
@@ -51,7 +78,9 @@ def draw_case(rng, architecture):
         # Padding is one of the data's most frequent tokens. Its row gets no gradient from the
         # look-up.
         padding=rng.choice([0, 1, 2]) if rotary and rng.random() < 0.8 else None,
-        attention_bias=architecture == "llama" and rng.random() < 0.5,
+        head_dim=head_dim, window=window, window_layers=window_layers,
+        rope_scaling=draw_scaling(rng) if rotary and rng.random() < 0.6 else None,
+        attention_bias=architecture in ("llama", "qwen3") and rng.random() < 0.5,
         mlp_bias=architecture == "llama" and rng.random() < 0.5)
 
 
@@ -75,7 +104,8 @@ def draw_layouts(rng, case, count=3):
                         continue
                     layouts.append((dp, tp, pp, chunks))
     wide = [layout for layout in layouts if math.prod(layout[:3]) >= 4]
-    drawn = rng.sample(wide if len(wide) >= count else layouts, count)
+    drawn = rng.sample(wide if len(wide) >= count else layouts,
+                       min(count, max(len(wide), len(layouts))))
     return [{
         "parallel.data_parallel_size": dp,
         "parallel.tensor_model_parallel_size": tp,
@@ -182,10 +212,10 @@ def check_weights(checks, program, config, case, tokens, trained, saved, run, wh
 def check_generate(checks, program, case, tokens, model, saved, what):
     """Each token of a greedy continuation is the most probable one by transformers, to the end of text."""
     prompt = [int(t) for t in tokens[:4]]
-    count = min(4, case.positions - len(prompt))
+    count = case.positions - len(prompt)
     output = run_program([program, "generate", saved, "--ids", ",".join(map(str, prompt)),
-                          "--tokens", count, "--temperature", 0, "--format", "json"])
-    got = json.loads(output)["tokens"]
+                          "--tokens", count, "--temperature", 0, "--format", "json",
+                          "--samples", 2])  # the second text begins in the first one's cache
     want = list(prompt)
     with torch.no_grad():
         for _ in range(count):
@@ -193,15 +223,17 @@ def check_generate(checks, program, case, tokens, model, saved, what):
             want.append(int(logits.argmax()))
             if want[-1] == model.config.eos_token_id:
                 break
-    checks.expect(got in (want, want[len(prompt):]), f"{what}: generated {got}, need {want}")
+    for text in json.loads(output)["texts"]:
+        got = text["tokens"]
+        checks.expect(got in (want, want[len(prompt):]), f"{what}: generated {got}, need {want}")
 
 
-def check_case(checks, rng, program, case, folder):
+def check_case(checks, rng, program, case, folder, count):
     print(f"  {case}")
     golden, gradients, trained, tokens = make_golden.make_case(case, folder, str(folder),
                                                                str(folder / "run"))
     config = folder / "config.json"
-    for i, layout in enumerate(draw_layouts(rng, case)):
+    for i, layout in enumerate(draw_layouts(rng, case, count)):
         what = f"{case.architecture} " + " ".join(
             f"{key.split('.')[1]}={value}" for key, value in layout.items())
         print(f"  {what}")
@@ -217,6 +249,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
+    parser.add_argument("--layouts", type=int, default=3, help="of each model")
+    parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     parser.add_argument("--keep", type=pathlib.Path, help="keep the files in this new folder")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -225,10 +259,10 @@ def main():
     print(f"live peer: seed {arguments.seed}")
     with tempfile.TemporaryDirectory() as temporary:
         base = (arguments.keep or pathlib.Path(temporary)).resolve()
-        for architecture in ("gpt2", "llama", "qwen2"):
+        for architecture in arguments.families:
             try:
                 check_case(checks, rng, arguments.program.resolve(), draw_case(rng, architecture),
-                           base / architecture)
+                           base / architecture, arguments.layouts)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 checks.expect(False, f"{architecture}: {error}")
     print(f"{checks.passed} passed, {checks.failed} failed")

@@ -129,7 +129,7 @@ class Hint {
   std::string key_of_place() const {
     if (place_.starts_with("optimizer.params")) return "optimizer.type";
     return place_ == "model.num_query_groups" || place_ == "model.rotary_base" ||
-                   place_ == "model.pad_token_id"
+                   place_ == "model.pad_token_id" || place_ == "model.head_dim"
                ? "model.architecture"
                : place_;
   }
@@ -180,6 +180,7 @@ class Draw {
     sometimes("model.ffn_hidden_size", from(1, 60), 2);
     sometimes("model.num_query_groups", from(1, 6));
     sometimes("model.rotary_base", 500000.0);
+    sometimes("model.head_dim", from(1, 9));
     sometimes("model.pad_token_id", from(0, 300));
     sometimes("model.max_position_embeddings", from(1, 40));
     sometimes("model.tie_word_embeddings", from(0, 1) == 1);

@@ -150,9 +150,8 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
                           "\"fp16\"; did you mean \"bf16\"?"));
   EXPECT_THAT(
       problems_of({"model.architecture=lama"}),
-      ElementsAre(
-          "config: /model/architecture: \"lama\" is not \"gpt2\", \"llama\" or \"qwen2\"; did "
-          "you mean \"llama\"?"));
+      ElementsAre("config: /model/architecture: \"lama\" is not \"gpt2\", \"llama\", \"mistral\", "
+                  "\"qwen2\" or \"qwen3\"; did you mean \"llama\"?"));
 }
 
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {

@@ -25,7 +25,11 @@ std::string contents(const fs::path& path) {
 
 // The published names. Each must remain a key of the file.
 constexpr const char* kPublishedKeys = R"(
-model: architecture num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size
+model: architecture num_layers hidden_size num_attention_heads num_query_groups head_dim ffn_hidden_size
+  qk_norm sliding_window window_layers rope_scaling/rope_type rope_scaling/factor
+  rope_scaling/original_max_position_embeddings rope_scaling/low_freq_factor
+  rope_scaling/high_freq_factor rope_scaling/beta_fast rope_scaling/beta_slow rope_scaling/truncate
+  rope_scaling/attention_factor rope_scaling/mscale rope_scaling/mscale_all_dim
   max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings attention_bias mlp_bias norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
@@ -145,7 +149,8 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(schema["allOf"][1]["then"]["properties"]["model"]["required"],
             json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
-  EXPECT_EQ(model["properties"]["architecture"]["enum"], json({"gpt2", "llama", "qwen2"}));
+  EXPECT_EQ(model["properties"]["architecture"]["enum"],
+            json({"gpt2", "llama", "mistral", "qwen2", "qwen3"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
             json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));

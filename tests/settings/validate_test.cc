@@ -85,6 +85,86 @@ TEST(ConfigConstraints, HeadSizes) {
               ElementsAre(HasSubstr("gpt2 has no rotary positions")));
 }
 
+TEST(ConfigConstraints, HeadsMayHaveASizeOfTheirOwn) {
+  const auto llama = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.architecture=llama", "model.ffn_hidden_size=128"});
+    return more;
+  };
+  EXPECT_EQ(small_config(llama({})).model.head_dim, 16);
+  EXPECT_EQ(small_config(llama({"model.head_dim=24"})).head_dim(), 24);
+  // transformers' LlamaConfig needs whole heads in any case, MistralConfig does not.
+  const std::vector<std::string> odd{"model.hidden_size=66", "model.head_dim=24"};
+  EXPECT_THAT(problems_of(llama(odd)), ElementsAre(HasSubstr("66 is not a multiple of")));
+  EXPECT_THAT(problems_of(llama({"model.architecture=mistral", odd[0], odd[1]})), IsEmpty());
+  EXPECT_THAT(problems_of(llama({"model.architecture=mistral", odd[0]})),
+              ElementsAre(HasSubstr("/model/hidden_size: 66 is not a multiple of")));
+  EXPECT_THAT(problems_of(llama({"model.head_dim=7"})),
+              ElementsAre("config: /model/head_dim: 7 is odd, but rotary positions turn pairs; use "
+                          "6 or 8"));
+  EXPECT_THAT(problems_of({"model.head_dim=24"}),
+              ElementsAre("config: /model/head_dim: 24 differs from hidden_size / "
+                          "num_attention_heads, which gpt2's heads have; leave it out, or use "
+                          "llama, mistral, qwen2 or qwen3"));
+}
+
+TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
+  const auto of = [](const std::string& model, std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.architecture=" + model, "model.ffn_hidden_size=128"});
+    return more;
+  };
+  EXPECT_EQ(small_config(of("mistral", {})).model.sliding_window, std::nullopt);
+  EXPECT_THAT(small_config(of("mistral", {"model.sliding_window=9"})).model.window_layers,
+              ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(problems_of(of("qwen3", {"model.sliding_window=9", "model.window_layers=[1, 3]"})),
+              IsEmpty());
+  EXPECT_THAT(problems_of(of("llama", {"model.sliding_window=9"})),
+              ElementsAre("config: /model/sliding_window: llama has no window; leave it out, or "
+                          "use mistral, qwen2 or qwen3"));
+  EXPECT_THAT(problems_of(of("mistral", {"model.sliding_window=9", "model.window_layers=[1]"})),
+              ElementsAre(HasSubstr("mistral has the window in all layers or in none")));
+  EXPECT_THAT(problems_of(of("qwen2", {"model.window_layers=[1]"})),
+              ElementsAre(HasSubstr("/model/window_layers: needs a sliding_window")));
+  EXPECT_THAT(problems_of(of("qwen2", {"model.sliding_window=9", "model.window_layers=[]"})),
+              ElementsAre(HasSubstr("/model/window_layers: names no layer")));
+  EXPECT_THAT(
+      problems_of(of("qwen2", {"model.sliding_window=9", "model.window_layers=[1, 4]"})),
+      ElementsAre(HasSubstr("4 is beyond the last layer; num_layers is 4, so use at most 3")));
+  EXPECT_THAT(problems_of(of("qwen2", {"model.sliding_window=9", "model.window_layers=[1, 1]"})),
+              ElementsAre(HasSubstr("needs the layers in ascending order, each once")));
+  EXPECT_THAT(problems_of(of("llama", {"model.qk_norm=true"})),
+              ElementsAre("config: /model/qk_norm: llama has no norms of queries and keys; leave "
+                          "it out"));
+  EXPECT_THAT(problems_of(of("qwen3", {"model.qk_norm=false"})),
+              ElementsAre(HasSubstr("qwen3 has norms of queries and keys")));
+}
+
+TEST(ConfigConstraints, ScalingsReadTheirOwnKeys) {
+  const auto of = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"model.architecture=llama", "model.ffn_hidden_size=128"});
+    return more;
+  };
+  const std::string type = "model.rope_scaling.rope_type=", factor = "model.rope_scaling.factor=4";
+  EXPECT_EQ(
+      small_config(of({type + "yarn", factor})).model.rope_scaling.original_max_position_embeddings,
+      small_config().model.max_position_embeddings);
+  EXPECT_EQ(small_config(of({type + "linear", factor}))
+                .model.rope_scaling.original_max_position_embeddings,
+            0);
+  EXPECT_THAT(problems_of(of({type + "linear"})),
+              ElementsAre("config: /model/rope_scaling/factor: must be given for rope_type "
+                          "\"linear\""));
+  EXPECT_THAT(problems_of(of({factor})),
+              ElementsAre("config: /model/rope_scaling/factor: rope_type \"default\" does not read "
+                          "it; leave it out"));
+  EXPECT_THAT(
+      problems_of(of({type + "linear", factor, "model.rope_scaling.beta_fast=3"})),
+      ElementsAre(HasSubstr("/model/rope_scaling/beta_fast: rope_type \"linear\" does not")));
+  EXPECT_THAT(problems_of(of({type + "llama3", factor, "model.rope_scaling.low_freq_factor=4"})),
+              ElementsAre(HasSubstr("4 is not less than high_freq_factor (4)")));
+  EXPECT_THAT(problems_of({type + "linear", factor}),
+              ElementsAre(HasSubstr("gpt2 has no rotary positions")));
+}
+
 TEST(ConfigConstraints, BatchProduct) {
   const std::string data = "parallel.data_parallel_size=2";
   EXPECT_THAT(problems_of({data, "batch.global_batch_size=17", "batch.micro_batch_size=2"}),
@@ -123,7 +203,7 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
       ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use llama or qwen2"));
+                  "it out, or use llama, mistral, qwen2 or qwen3"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {

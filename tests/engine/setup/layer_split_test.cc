@@ -108,5 +108,15 @@ TEST(LayerSplit, NoOtherSplitIsBetterByRanksAndThenByStages) {
   EXPECT_GT(unfit, 5);
 }
 
+// Windows make some layers cheaper. The stages then differ in their numbers of layers.
+TEST(LayerSplit, LayersThatDifferCountByThemselves) {
+  SplitProblem problem{.layers = 8, .layer = 2.5, .rank_of_stage = {0, 1}};
+  EXPECT_EQ(balanced_split(problem), (std::vector<std::int64_t>{4, 4}));
+  problem.each_layer = {1, 1, 1, 3.4, 3.4, 3.4, 3.4, 3.4};
+  EXPECT_EQ(balanced_split(problem), (std::vector<std::int64_t>{5, 3}));
+  problem.most = {4, 8};
+  EXPECT_EQ(balanced_split(problem), (std::vector<std::int64_t>{4, 4}));
+}
+
 }  // namespace
 }  // namespace trident

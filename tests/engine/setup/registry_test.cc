@@ -205,8 +205,7 @@ TEST(Registry, ChecksSchemaAndReferenceListWhatCameFromOutside) {
 TEST(Registry, ADefaultThatIsInNoTableHasToBeGiven) {
   Registry registry = built_in_registry();
   std::erase_if(registry.optimizers, [](const OptimizerKind& kind) { return kind.name != "SGD"; });
-  registry.architectures.erase("gpt2");
-  registry.architectures.erase("qwen2");
+  std::erase_if(registry.architectures, [](const auto& row) { return row.first != "llama"; });
   const TempDir dir;
   try {
     parse_config(R"({"model": {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4},
