@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Compares evaluation and generation live with transformers and lm-evaluation-harness.
 
-    python tests/peers/evaluation_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
+    python tests/peers/evaluation_peer.py [--full] [--seed N] [--program build/release/trident] [--keep DIR]
 
-A GPT-2 and a Llama with drawn weights, each with a tokenizer trained on the spot:
+A GPT-2 and a Llama (--full: a model of each family) with drawn weights, each with a tokenizer trained
+on the spot:
 - `trident eval` of .jsonl and .parquet, all of it and a split, in drawn layouts, against the loss
   and bits a byte by transformers' model and the `tokenizers` package;
 - `trident generate` against transformers' 200 greedy tokens, and text after a prompt of text;
 - a byte model's tokenizer.json as transformers reads it;
 - lm-evaluation-harness on local tasks (choices, perplexity, generation): scripts/lm_eval_adapter.py
-  against the harness's own model of transformers.
+  against the harness's own model of transformers; without --full on the GPT-2 alone.
 A failure prints the seed. Ends with `N passed, 0 failed`.
 """
 
@@ -77,11 +78,17 @@ def make_model(rng, architecture, vocabulary):
             n_layer=3, n_embd=48, n_head=4, n_positions=256, vocab_size=vocabulary,
             initializer_range=0.15, bos_token_id=0, eos_token_id=0)
         return transformers.GPT2LMHeadModel(config).eval()
-    config = transformers.LlamaConfig(
+    window = {"sliding_window": rng.choice((5, 24))}
+    some = window | {"use_sliding_window": True, "max_window_layers": 1}
+    kind, own = {"llama": (transformers.LlamaConfig, {}),
+                 "mistral": (transformers.MistralConfig, window),
+                 "qwen2": (transformers.Qwen2Config, some),
+                 "qwen3": (transformers.Qwen3Config, some | {"head_dim": 20})}[architecture]
+    config = kind(
         num_hidden_layers=3, hidden_size=48, num_attention_heads=4, num_key_value_heads=2,
         intermediate_size=96, max_position_embeddings=256, vocab_size=vocabulary,
-        initializer_range=0.15, bos_token_id=1, eos_token_id=2)
-    return transformers.LlamaForCausalLM(config).eval()
+        initializer_range=0.15, bos_token_id=1, eos_token_id=2, **own)
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
 class Case:
@@ -275,6 +282,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
     parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("--full", action="store_true")
     arguments = parser.parse_args()
     program = str(pathlib.Path(arguments.program).resolve())
     passed = failed = 0
@@ -292,9 +300,15 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or pathlib.Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for architecture in ("gpt2", "llama"):
+        families = ["gpt2", "llama"]
+        if arguments.full:
+            families += ["mistral", "qwen2", "qwen3"]
+        for architecture in families:
             case = Case(program, folder, arguments.seed, architecture)
-            for name in ("loss", "greedy_tokens", "harness"):
+            names = ["loss", "greedy_tokens"]
+            if architecture == "gpt2" or (architecture == "llama" and arguments.full):
+                names.append("harness")
+            for name in names:
                 check(f"{architecture} {name}", getattr(case, f"test_{name}"))
         check("byte model", lambda: test_byte_model(program, folder))
     print(f"{passed} passed, {failed} failed")
