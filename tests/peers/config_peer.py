@@ -169,6 +169,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # more of them would wait for each other beside other tests
     print(f"config peer: seed {arguments.seed}")
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as temporary:

@@ -344,6 +344,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
     parser.add_argument("--llama-cpp", action="store_true")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # more of them would wait for each other beside other tests
     program = str(pathlib.Path(arguments.program).resolve())
     passed = failed = 0
 
