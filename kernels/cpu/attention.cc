@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/dropout.h"
+#include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state.h"
 
@@ -60,8 +61,7 @@ std::int64_t score_floats(const CacheArgs& args) {
 template <class T>
 simd::Rows<T> rows_of(const Access& access, const HeadColumns& x, std::int64_t sample,
                       std::int64_t positions, std::int64_t head, std::int64_t dim) {
-  return simd::Rows<T>{data<T>(access, x.rows), x.rows.dim(1)}.from(sample * positions,
-                                                                    x.begin + head * dim);
+  return head_rows<T>(access, x).from(sample * positions, head * dim);
 }
 
 // The task of a sample and a key/value head, without what only backward needs.

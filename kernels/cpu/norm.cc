@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state.h"
 
@@ -23,14 +24,17 @@ void rounded(const simd::Table& table, U* weight, U* bias, std::int64_t begin, s
   }
 }
 
-template <class T>
-struct HeadRows {
-  HeadRows(const Access& access, const HeadColumns& x)
-      : first(data<T>(access, x.rows) + x.begin), row(x.rows.dim(1)) {}
-  T* at(std::int64_t t, std::int64_t column) const { return first + t * row + column; }
-  T* first;
-  std::int64_t row;
-};
+// Runs body(row, head) for each head of `d` elements in each row, the rows split over the threads.
+template <class Body>
+void for_each_head(Context& context, std::int64_t rows, std::int64_t heads, std::int64_t d,
+                   const Body& body) {
+  context.team().parallel_for(rows, grain_rows(heads * d),
+                              [&](std::int64_t begin, std::int64_t end) {
+                                for (std::int64_t t = begin; t < end; ++t) {
+                                  for (std::int64_t head = 0; head < heads; ++head) body(t, head);
+                                }
+                              });
+}
 
 }  // namespace
 
@@ -104,47 +108,39 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
 
 void head_norm_forward(const Access& access, Context& context, const HeadNormArgs& args) {
   by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
-    const HeadRows<T> x(access, args.x), y(access, args.y);
+    const auto x = head_rows<T>(access, args.x), y = head_rows<T>(access, args.y);
     const T* const weight = data<T>(access, args.weight);
     float* const rstd = data<float>(access, args.rstd);
     const auto& leaves = state_of(context).table->get<T>();
     const std::int64_t d = args.weight.dim(0), rows = args.x.rows.dim(0);
-    context.team().parallel_for(
-        rows, grain_rows(args.heads * d), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t t = begin; t < end; ++t) {
-            for (std::int64_t head = 0; head < args.heads; ++head) {
-              leaves.norm_forward(x.at(t, head * d), weight, nullptr, y.at(t, head * d), nullptr,
-                                  rstd + head * rows + t, d, args.epsilon);
-            }
-          }
-        });
+    for_each_head(context, rows, args.heads, d, [&](std::int64_t t, std::int64_t head) {
+      leaves.norm_forward(x.at(t) + head * d, weight, nullptr, y.at(t) + head * d, nullptr,
+                          rstd + head * rows + t, d, args.epsilon);
+    });
   });
 }
 
 void head_norm_backward_input(const Access& access, Context& context,
                               const HeadNormBackwardArgs& args) {
   by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
-    const HeadRows<T> grad_y(access, args.grad_y), x(access, args.x), grad_x(access, args.grad_x);
+    const auto grad_y = head_rows<T>(access, args.grad_y), x = head_rows<T>(access, args.x),
+               grad_x = head_rows<T>(access, args.grad_x);
     const T* const weight = data<T>(access, args.weight);
     const float* const rstd = data<float>(access, args.rstd);
     const auto& leaves = state_of(context).table->get<T>();
     const std::int64_t d = args.weight.dim(0), rows = args.x.rows.dim(0);
-    context.team().parallel_for(
-        rows, grain_rows(args.heads * d), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t t = begin; t < end; ++t) {
-            for (std::int64_t head = 0; head < args.heads; ++head) {
-              leaves.norm_backward(grad_y.at(t, head * d), x.at(t, head * d), weight, nullptr,
-                                   rstd[head * rows + t], nullptr, grad_x.at(t, head * d), d);
-            }
-          }
-        });
+    for_each_head(context, rows, args.heads, d, [&](std::int64_t t, std::int64_t head) {
+      leaves.norm_backward(grad_y.at(t) + head * d, x.at(t) + head * d, weight, nullptr,
+                           rstd[head * rows + t], nullptr, grad_x.at(t) + head * d, d);
+    });
   });
 }
 
 void head_norm_backward_weight(const Access& access, Context& context,
                                const HeadNormWeightArgs& args) {
   by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
-    const HeadRows<T> grad_y(access, args.grad_y), x(access, args.x);
+    const auto grad_y = head_rows<const T>(access, args.grad_y),
+               x = head_rows<const T>(access, args.x);
     const float* const rstd = data<float>(access, args.rstd);
     const simd::Table& table = *state_of(context).table;
     const auto& leaves = table.get<T>();
@@ -157,8 +153,8 @@ void head_norm_backward_weight(const Access& access, Context& context,
             std::vector<float> sums(static_cast<std::size_t>(end - begin), 0.0f);
             for (std::int64_t head = 0; head < args.heads; ++head) {
               const std::int64_t at = head * d + begin;
-              leaves.norm_weight({grad_y.at(0, at), grad_y.row}, {x.at(0, at), x.row}, nullptr,
-                                 rstd + head * rows, rows, end - begin, sums.data(), nullptr);
+              leaves.norm_weight(grad_y.from(0, at), x.from(0, at), nullptr, rstd + head * rows,
+                                 rows, end - begin, sums.data(), nullptr);
             }
             table.f32.add_to(sums.data(), weight + begin, end - begin);
           });

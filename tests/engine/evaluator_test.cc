@@ -66,7 +66,7 @@ TEST(Evaluator, ACacheChangesNoLogits) {
       KeyValueCache cache(config.model.max_position_embeddings);
       for (const auto& [begin, end] :
            {std::pair(0, 3), {3, 4}, {4, 5}, {5, 8}, {4, 7}, {7, 8}, {0, 2}, {2, 3}}) {
-        // A layer with a window may have dropped what the text goes on from.
+        // A layer with a window may have dropped positions that this text still needs.
         const int held = cache.holds_before(begin) ? begin : 0;
         const auto from = static_cast<std::size_t>(held), to = static_cast<std::size_t>(end);
         const auto some = own.evaluator.next_logits(tokens.subspan(from, to - from), cache, held);
