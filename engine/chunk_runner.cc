@@ -122,11 +122,13 @@ Tensor ChunkRunner::backward(const MicroBatch& batch, Tensor g, ChunkActivations
   BucketUse use(*this, backward_buckets_, next);
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
     if (unit->recomputed) {
+      MicroBatch again = batch;
+      again.statistics = {};  // the first forward has reported them
       Tensor x = std::move(saved.inputs.back());
       saved.inputs.pop_back();
       for (std::size_t i = unit->begin; i < unit->end; ++i) {
         use.enter();
-        x = chunk_.modules[i]->forward(context_, batch, x, saved.modules[i]);
+        x = chunk_.modules[i]->forward(context_, again, x, saved.modules[i]);
         use.leave();
       }
     }

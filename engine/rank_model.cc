@@ -13,6 +13,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       architecture_(architecture),
       topology_(topology),
       shape_(architecture.shape(config)),
+      statistics_(architecture.statistics(shape_)),
       placement_(schedule.placement),
       total_stages_(schedule.total_stages()),
       last_stage_rank_(schedule.rank_of_stage(total_stages_ - 1)) {
@@ -65,7 +66,7 @@ double RankModel::batch_tokens() const {
 std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
   const std::int64_t rows = config_.batch.micro_batch_size * config_.data.sequence_length;
   return std::make_unique<ModelStageRunner>(
-      context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_,
+      context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_, statistics_,
       ModelStageRunner::Shape{
           .rows = parallel_context_of(config_, topology_).own_rows(rows).count,
           .hidden = shape_.hidden,

@@ -47,6 +47,8 @@ class RankModel {
   // The pipeline rank that computes the losses.
   int last_stage_rank() const { return last_stage_rank_; }
   double batch_tokens() const;  // of the global batch
+  // The figures that the modules of all ranks report.
+  const StatisticTable& statistics() const { return statistics_; }
 
   // The gathering of weights for passes over micro-batches.
   WeightGathering& gathering() { return *gathering_; }
@@ -71,6 +73,7 @@ class RankModel {
   const Architecture& architecture_;
   Topology topology_;
   TransformerShape shape_;
+  StatisticTable statistics_;
   std::vector<std::vector<int>> placement_;  // stages by pipeline rank
   int total_stages_, last_stage_rank_;
   std::vector<Chunk> chunks_;

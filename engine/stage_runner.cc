@@ -12,10 +12,12 @@ namespace trident {
 ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& chunks,
                                    ProcessGroup pipeline,
                                    const std::vector<std::vector<int>>& placement,
-                                   WeightGathering& weights, Shape shape, int first_channel)
+                                   WeightGathering& weights, const StatisticTable& statistics,
+                                   Shape shape, int first_channel)
     : context_(context),
       chunks_(chunks),
       pipeline_(std::move(pipeline)),
+      statistic_table_(statistics),
       shape_(shape),
       first_channel_(first_channel) {
   for (const auto& stages : placement) stages_ += static_cast<int>(stages.size());
@@ -52,7 +54,8 @@ void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientRed
   for (ChunkRunner& runner : runners_) {
     runner.begin(reduction, static_cast<std::int64_t>(round));
   }
-  losses_ = token_losses_ = Tensor();
+  losses_ = token_losses_ = statistics_ = Tensor();
+  if (backward_follows_ && statistic_table_.elements() > 0) begin_statistics();
   for (const Chunk& chunk : chunks_) {
     if (is_last(chunk)) {
       const auto count = static_cast<std::int64_t>(microbatches_);
@@ -61,6 +64,28 @@ void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientRed
       const std::int64_t tokens = batches_[0].batch * batches_[0].sequence;
       token_losses_ = context_.empty({count, tokens}, DType::f32, Category::activation);
     }
+  }
+}
+
+void ModelStageRunner::begin_statistics() {
+  const auto zeros = [&] {
+    Tensor sums = context_.empty({statistic_table_.elements()}, DType::i64, Category::activation);
+    fill(context_, sums, 0);
+    return sums;
+  };
+  statistics_ = zeros();
+  for (std::size_t i = 0; i < batches_.size(); ++i) {
+    const std::int64_t number = done_ + static_cast<std::int64_t>(i);
+    const auto begun = later_statistics_.find(number);
+    if (i >= microbatches_) {
+      if (begun == later_statistics_.end()) later_statistics_[number] = zeros();
+      batches_[i].statistics = {statistic_table_, later_statistics_.at(number)};
+      continue;
+    }
+    batches_[i].statistics = {statistic_table_, statistics_};
+    if (begun == later_statistics_.end()) continue;
+    add(context_, begun->second, statistics_);
+    later_statistics_.erase(begun);
   }
 }
 
@@ -121,6 +146,7 @@ void ModelStageRunner::discard(const std::vector<Unmatched>& unmatched) {
   for (const auto& [key, work] : receives_) work.wait(context_);
   receives_.clear();
   for (const Work& work : arriving) work.wait(context_);
+  if (statistics_) fill(context_, statistics_, 0);
   forget();
 }
 

@@ -33,8 +33,8 @@ class ModelStageRunner final : public StageRunner {
   // `chunks` are this rank's, in the order of placement. Runners of one pipeline whose passes may
   // overlap need different channels; each uses two, from first_channel on.
   ModelStageRunner(Context&, const std::vector<Chunk>& chunks, ProcessGroup pipeline,
-                   const std::vector<std::vector<int>>& placement, WeightGathering&, Shape shape,
-                   int first_channel = 0);
+                   const std::vector<std::vector<int>>& placement, WeightGathering&,
+                   const StatisticTable&, Shape shape, int first_channel = 0);
 
   // For asynchronous schedules: a backward uses the weights of its forward. With `each_microbatch`
   // the gradients of each micro-batch are complete on their own, and `update` runs after them.
@@ -58,6 +58,9 @@ class ModelStageRunner final : public StageRunner {
   // T) in fp32, on the rank with the last stage.
   void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
   const Tensor& token_losses() const { return token_losses_; }
+  // This rank's part of the figures that the modules report beside their results, over the last
+  // pass with backward: (StatisticTable::elements()) i64; undefined if the model reports none.
+  const Tensor& statistics() const { return statistics_; }
   // Waits (in the stream) for the sends.
   void deliver();
   // For a plan, whose sends complete at once: keeps each message of a pass until the send with the
@@ -101,6 +104,8 @@ class ModelStageRunner final : public StageRunner {
   // Called after a backward with weight gradients.
   void microbatch_done(int microbatch);
   void forget();
+  // Allocates the sums of this pass. Micro-batches of later passes get sums of their own.
+  void begin_statistics();
   NamedRange named(const char* action, int chunk, int microbatch) const;
   Tensor message();  // allocates a message
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
@@ -113,6 +118,7 @@ class ModelStageRunner final : public StageRunner {
   Context& context_;
   const std::vector<Chunk>& chunks_;
   ProcessGroup pipeline_;
+  const StatisticTable& statistic_table_;
   std::vector<int> rank_of_stage_;
   int stages_ = 0;
   Shape shape_;
@@ -143,6 +149,8 @@ class ModelStageRunner final : public StageRunner {
   std::vector<std::size_t> kept_until_;  // keep_sent()
   Tensor losses_, token_losses_;
   bool keeps_token_losses_ = false;
+  Tensor statistics_;
+  std::map<std::int64_t, Tensor> later_statistics_;  // by micro-batch counted over all passes
 };
 
 // The sum of the losses, added on the host in micro-batch order. Waits for the stream.

@@ -15,19 +15,22 @@ constexpr std::int64_t kSave = std::int64_t{1} << 32;  // more than the number o
 
 }  // namespace
 
-StepCheck::StepCheck(ProcessGroup world, int losses) : world_(std::move(world)), losses_(losses) {}
+StepCheck::StepCheck(ProcessGroup world, int losses, const StatisticTable& statistics)
+    : world_(std::move(world)), losses_(losses), table_(statistics) {}
 
-void StepCheck::begin(Context& context, const Tensor& gradient_squares, const double* loss_sum,
-                      int place, RankRequests wishes, double tokens, Async async) {
-  // Squares, the counts of ranks that want to stop and to save, and the bits of each loss (0 on all
-  // other ranks, so the sum keeps them).
-  std::vector<std::int64_t> values(static_cast<std::size_t>(elements(losses_)));
+void StepCheck::begin(Context& context, const Tensor& gradient_squares, const Tensor& statistics,
+                      const double* loss_sum, int place, RankRequests wishes, double tokens,
+                      Async async) {
+  // Squares, the counts of ranks that want to stop and to save, the bits of each loss (0 on all
+  // other ranks, so the sum keeps them), and the statistics.
+  std::vector<std::int64_t> values(static_cast<std::size_t>(elements()));
   values[squares] = (wishes.stop ? 1 : 0) + (wishes.save ? kSave : 0);
   if (loss_sum != nullptr) {
     values[static_cast<std::size_t>(squares + 1 + place)] = std::bit_cast<std::int64_t>(*loss_sum);
   }
-  shared_ = context.from_host<std::int64_t>({elements(losses_)}, values, Category::workspace);
+  shared_ = context.from_host<std::int64_t>({elements()}, values, Category::workspace);
   copy(context, gradient_squares, shared_.flat(0, squares));
+  if (statistics) copy(context, statistics, shared_.flat(squares + 1 + losses_, table_.elements()));
   work_ = world_.all_reduce(context, shared_, ReduceOp::sum, async);
   tokens_ = tokens;
   open_ = true;
@@ -49,6 +52,8 @@ StepResult StepCheck::end(Context& context) {
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   result.stop = values[squares] % kSave != 0;
   result.save = values[squares] / kSave != 0;
+  result.statistics =
+      table_.values(std::span(values).last(static_cast<std::size_t>(table_.elements())), tokens_);
   return result;
 }
 

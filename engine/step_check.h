@@ -1,7 +1,8 @@
 // The step check: the figures that all ranks need before an update is final. They are loss,
-// gradient norm, whether both are finite, and whether a rank was asked to stop. It is one
-// all-reduce of integers, so every figure is bitwise identical on all ranks and in all layouts. The
-// rank's thread calls it; every method except the accessors is collective.
+// gradient norm, whether both are finite, and whether a rank was asked to stop. With them go the
+// figures that modules report (models/statistics.h). It is one all-reduce of integers, so every
+// figure is bitwise identical on all ranks and in all layouts. The rank's thread calls it; every
+// method except the accessors is collective.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "core/context.h"
 #include "core/exact_sum.h"
+#include "models/statistics.h"
 #include "parallel/process_group.h"
 
 namespace trident {
@@ -30,22 +32,25 @@ struct StepResult {
   bool only_overflowed = false;  // not applied, but only because of the loss scale, which can still
                                  // fall
   bool rolled_back = false;      // the weights had been updated optimistically
+  StepStatistics statistics;     // the model's own figures
 };
 
 class StepCheck {
  public:
   // `world`: all ranks, in a group used only for checks, as a check may overlap other
-  // communication. `losses`: the number of ranks over which the loss is summed.
-  StepCheck(ProcessGroup world, int losses);
+  // communication. `losses`: the number of ranks over which the loss is summed. `statistics` must
+  // outlive it.
+  StepCheck(ProcessGroup world, int losses, const StatisticTable& statistics);
 
   // The number of 64-bit integers that one check reduces.
-  static std::int64_t elements(int losses) { return ExactSum::limbs + 2 + losses; }
+  std::int64_t elements() const { return ExactSum::limbs + 2 + losses_ + table_.elements(); }
 
-  // Starts a check. `gradient_squares` is this rank's part (engine/gradient_norm.h). `loss_sum` is
-  // the sum of its losses if this rank is the primary replica for its `place` among the losses,
-  // else null. `tokens` divides the losses. Async::yes returns at once.
-  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int place,
-             RankRequests wishes, double tokens, Async async);
+  // Starts a check. `gradient_squares` is this rank's part (engine/gradient_norm.h), and so is
+  // `statistics` (ModelStageRunner::statistics). `loss_sum` is the sum of its losses if this rank
+  // is the primary replica for its `place` among the losses, else null. `tokens` divides the
+  // losses. Async::yes returns at once.
+  void begin(Context&, const Tensor& gradient_squares, const Tensor& statistics,
+             const double* loss_sum, int place, RankRequests wishes, double tokens, Async async);
   bool open() const { return open_; }
   const ProcessGroup& group() const { return world_; }
   // Waits for all ranks. Call it once after each begin().
@@ -57,6 +62,7 @@ class StepCheck {
  private:
   ProcessGroup world_;
   int losses_;
+  const StatisticTable& table_;
   bool open_ = false;
   double tokens_ = 1;
   Tensor shared_;

@@ -28,7 +28,7 @@ Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
       lists_(std::move(lists)),
       executed_(&lists_->iterations.of(0)),
       loss_scale_(config_.precision),
-      check_(topology_.world.duplicate("check"), topology_.size(Group::loss)),
+      check_(topology_.world.duplicate("check"), topology_.size(Group::loss), model.statistics()),
       unclipped_(config_.gradient_clipping == 0) {
   topology_.world.connect(context_, std::span(&check_.group(), 1));
   buckets_.keep_masters(context_);
@@ -222,7 +222,8 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   // Enqueued before the host waits for the loss.
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
   const double loss = is_primary ? sum_on_host(context_, losses) : 0;
-  check_.begin(context_, squares, is_primary ? &loss : nullptr, topology_.place(Group::loss),
+  check_.begin(context_, squares, runner_->statistics(), is_primary ? &loss : nullptr,
+               topology_.place(Group::loss),
                {request.stop != nullptr && request.stop->load(), request.save}, batch_tokens(),
                close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;

@@ -34,8 +34,13 @@ void copy(Context& context, const Tensor& from, const Tensor& to) {
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   const Check check("add");
-  check.compute_dtype(x, "x");
-  check.compute_dtype(y, "y");
+  check.defined(x, "x");
+  if (x.dtype() == DType::i64) {
+    check.dtype(y, "y", DType::i64);
+  } else {
+    check.compute_dtype(x, "x");
+    check.compute_dtype(y, "y");
+  }
   check.count(y, "y", x.numel());
   launch(context, &Backend::add, x, y);
 }

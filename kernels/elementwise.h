@@ -14,8 +14,9 @@ namespace trident {
 
 void fill(Context&, const Tensor& x, double value);         // any dtype
 void copy(Context&, const Tensor& from, const Tensor& to);  // casts between fp64, fp32, bf16, fp16
-void add(Context&, const Tensor& x, const Tensor& y);       // y += x; each fp32, bf16 or fp16
-void scale(Context&, const Tensor& x, float factor);        // x *= factor; fp32
+// y += x; each fp32, bf16 or fp16, or both i64.
+void add(Context&, const Tensor& x, const Tensor& y);
+void scale(Context&, const Tensor& x, float factor);  // x *= factor; fp32
 // x += part · (target - x); fp32.
 void lerp(Context&, const Tensor& x, const Tensor& target, float part);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "models/statistics.h"
 #include "parallel/parameter.h"
 
 namespace trident {
@@ -52,13 +53,16 @@ struct MicroBatch {
   Tensor tokens;              // (T) i32; defined on the stage with the embedding
   Tensor labels;              // (T) i32; defined on the stage with the loss
   bool training = true;       // false: no dropout
-  float loss_scale = 1;       // gradients are of loss_scale · Σ losses
+  // Gradients are of loss_scale · Σ (losses + auxiliary losses) over tokens. Known to backward; to
+  // forward on the last stage alone.
+  float loss_scale = 1;
   WeightVersion version = 0;
   // For a micro-batch that continues texts: `begin` positions of each text are in `cache` already,
   // and the modules add the positions of this one. Without a cache, texts begin here.
   std::int64_t begin = 0;
   KeyValueCache* cache = nullptr;
   std::int64_t logit_rows = 0;  // compute logits of the last `logit_rows` rows only; 0: of all
+  StatisticSums statistics;     // the figures that forward reports beside its result
 };
 
 // The activations that one module saves for one micro-batch from forward to backward_weight. The
@@ -85,7 +89,8 @@ class Module {
   virtual std::vector<std::shared_ptr<Parameter>> forward_gradients() const { return {}; }
 
   // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `saved`. Returns the
-  // activations (T or T/t, H), or the losses (T) if the module ends the model.
+  // activations (T or T/t, H), or the losses (T) if the module ends the model. Adds its auxiliary
+  // losses to batch.statistics; backward_input adds their gradients by itself.
   virtual Tensor forward(Context&, const MicroBatch&, const Tensor& x,
                          SavedActivationsPtr& saved) const = 0;
 

@@ -63,6 +63,9 @@ class ParallelContext {
   // linear layers.
   std::int64_t first_row(const Tensor& x) const;
   bool shares_rows() const { return options_.sequence_parallel; }
+  // Whether a sum over the activations between the linear layers takes this rank's rows: all ranks'
+  // under sequence parallelism, else the first rank's, as all have the same rows.
+  bool counts_rows() const { return options_.sequence_parallel || options_.rank == 0; }
   bool gathers_again() const { return options_.gathers_again; }
 
   // The placement of a parameter: replicated on each rank (its gradient is partial under sequence

@@ -27,6 +27,38 @@ std::int64_t whole(const Json& value) {
   return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : 0;
 }
 
+// A whole number without a fraction, as counts are.
+Json shortest(double value) {
+  const bool is_whole = std::abs(value) < 1e15 && value == std::trunc(value);
+  return is_whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
+Json statistics_json(const StepStatistics& all) {
+  Json figures = Json::object();
+  for (const auto& [name, layers] : all.statistics) {
+    Json& list = figures[name] = Json::array();
+    for (const std::vector<double>& values : layers) {
+      Json& layer = list.emplace_back(Json::array());
+      for (const double value : values) layer.push_back(shortest(value));
+    }
+  }
+  return figures;
+}
+
+void read_statistics(const Json& value, StepStatistics& all) {
+  if (!value.is_object()) return;
+  for (const auto& [name, layers] : value.items()) {
+    if (!layers.is_array()) continue;
+    auto& list = all.statistics[name];
+    for (const Json& layer : layers) {
+      std::vector<double>& values = list.emplace_back();
+      for (const Json& one : layer.is_array() ? layer : Json::array()) {
+        values.push_back(number(one));
+      }
+    }
+  }
+}
+
 template <class T, class Convert>
 void read_map(const Json& value, std::map<std::string, T>& into, Convert convert) {
   if (!value.is_object()) return;
@@ -71,6 +103,9 @@ Json metrics_line(const IterationMetrics& m) {
   if (m.save_pause_ms) line["save_pause_ms"] = *m.save_pause_ms;
   if (m.failed_saves) line["failed_saves"] = *m.failed_saves;
   if (!m.validation_loss.empty()) line["validation_loss"] = validation_json(m);
+  const StepStatistics& own = m.statistics;
+  if (!own.auxiliary_losses.empty()) line["auxiliary_losses"] = own.auxiliary_losses;
+  if (!own.statistics.empty()) line["statistics"] = statistics_json(own);
   for (const auto& [name, value] : m.extra) line[name] = value;
   return line;
 }
@@ -124,6 +159,10 @@ IterationMetrics metrics_of_line(const Json& line) {
       m.failed_saves = whole(value);
     } else if (name == "validation_loss") {
       read_validation(value, m);
+    } else if (name == "auxiliary_losses") {
+      read_map(value, m.statistics.auxiliary_losses, number);
+    } else if (name == "statistics") {
+      read_statistics(value, m.statistics);
     } else if (value.is_number()) {
       m.extra[name] = number(value);
     }

@@ -61,6 +61,25 @@ std::map<std::string, TensorBoardWriter::Hyperparameter> hyperparameters(const C
   return values;
 }
 
+// One value for a layer's mean; the least and the largest of a layer's counts.
+void add_statistics(const StepStatistics& all,
+                    std::vector<std::pair<std::string, double>>& scalars) {
+  for (const auto& [name, loss] : all.auxiliary_losses) {
+    scalars.emplace_back("auxiliary_losses/" + name, loss);
+  }
+  for (const auto& [name, layers] : all.statistics) {
+    for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+      const std::vector<double>& values = layers[layer];
+      const std::string tag = fmt::format("statistics/{}/layer_{}", name, layer);
+      if (values.size() == 1) scalars.emplace_back(tag, values[0]);
+      if (values.size() < 2) continue;
+      const auto [least, most] = std::ranges::minmax(values);
+      scalars.emplace_back(tag + "_min", least);
+      scalars.emplace_back(tag + "_max", most);
+    }
+  }
+}
+
 }  // namespace
 
 RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
@@ -135,6 +154,7 @@ void RunFiles::write(const IterationMetrics& m) {
   for (const auto& [name, loss] : m.validation_loss) {
     scalars.emplace_back(name.empty() ? "validation/loss" : "validation/" + name, loss);
   }
+  add_statistics(m.statistics, scalars);
   for (const auto& [name, value] : m.extra) scalars.emplace_back(name, value);
   tensorboard_->add_scalars(m.iteration, scalars);
 }

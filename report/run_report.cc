@@ -25,6 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using History = std::vector<IterationMetrics>;
+using Layers = std::vector<std::vector<double>>;  // of a statistic
 
 constexpr std::size_t most_points = 4000;
 constexpr std::size_t most_marks = 1000;  // of values that are not finite
@@ -141,6 +142,40 @@ Json curves(const ReportedRun& run) {
   return all;
 }
 
+// The figures of the model's own: a curve for each auxiliary loss. For each statistic the mean
+// over layers as a curve, and the last iteration's values by layer.
+Json model_figures(const History& history) {
+  const Intervals intervals(history);
+  const StepStatistics& last = history.back().statistics;
+  Json losses = Json::object(), statistics = Json::object();
+  for (const auto& [name, loss] : last.auxiliary_losses) {
+    losses[name] = curve(intervals, [&name = name](const IterationMetrics& m) {
+      const auto found = m.statistics.auxiliary_losses.find(name);
+      return found == m.statistics.auxiliary_losses.end() ? NAN : found->second;
+    });
+  }
+  for (const auto& [name, layers] : last.statistics) {
+    Json& by_layer = statistics[name]["last"] = Json::array();
+    for (const std::vector<double>& values : layers) {
+      Json& row = by_layer.emplace_back(Json::array());
+      for (const double value : values) row.push_back(rounded(value));
+    }
+    const bool is_vector =
+        std::ranges::any_of(layers, [](const auto& one) { return one.size() > 1; });
+    if (is_vector) continue;
+    statistics[name]["curve"] = curve(intervals, [&name = name](const IterationMetrics& m) {
+      const auto found = m.statistics.statistics.find(name);
+      double sum = 0;
+      std::int64_t count = 0;
+      for (const auto& layer : found == m.statistics.statistics.end() ? Layers() : found->second) {
+        for (const double value : layer) sum += value, ++count;
+      }
+      return count > 0 ? sum / static_cast<double>(count) : NAN;
+    });
+  }
+  return {{"auxiliary_losses", losses}, {"statistics", statistics}};
+}
+
 Json resumptions(const ReportedRun& run) {
   Json list = Json::array();
   for (const Resumption& one : resumptions_of(run)) {
@@ -199,6 +234,7 @@ Json data_of(const ReportedRun& run) {
   if (run.history.empty()) return data;
   data["pipeline"] = pipeline_ranks(run.history);
   data["curves"] = curves(run);
+  data["model"] = model_figures(run.history);
   data["resumptions"] = resumptions(run);
   data["validation"] = validation(run.history);
   data["bytes_sent"] = bytes_sent(run.history);

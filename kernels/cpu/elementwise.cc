@@ -111,6 +111,12 @@ void copy(const Access& access, Context& context, const Tensor& from, const Tens
 }
 
 void add(const Access& access, Context& context, const Tensor& x, const Tensor& y) {
+  if (x.dtype() == DType::i64) {
+    const auto* const from = data<std::int64_t>(access, x);
+    auto* const to = data<std::int64_t>(access, y);
+    for (std::int64_t i = 0; i < x.numel(); ++i) to[i] += from[i];
+    return;
+  }
   const simd::Table& table = *state_of(context).table;
   by_dtype(x.dtype(), [&]<class T>(T*) {
     const T* const from = data<T>(access, x);

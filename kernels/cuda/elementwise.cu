@@ -107,6 +107,16 @@ struct Add {
   }
 };
 
+struct AddIntegers {
+  const std::int64_t* x;
+  std::int64_t* y;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    static_assert(N == 1);
+    y[i] += x[i];
+  }
+};
+
 struct Lerp {
   float* x;
   const float* target;
@@ -238,6 +248,10 @@ void copy(const Access& access, Context&, const Tensor& from, const Tensor& to) 
 
 void add(const Access& access, Context&, const Tensor& x, const Tensor& y) {
   const Queue& queue = queue_of(access);
+  if (x.dtype() == DType::i64) {
+    const AddIntegers f{data<std::int64_t>(access, x), data<std::int64_t>(access, y)};
+    return elementwise<1>(queue, x.numel(), true, f);
+  }
   by_dtype(x.dtype(), [&]<class T>(T*) {
     by_dtype(y.dtype(), [&]<class U>(U*) {
       const Add<T, U> f{data<T>(access, x), data<U>(access, y)};

@@ -47,13 +47,13 @@ function controls() {
 }
 function figures() {
   const varies = name => trained().some(([run]) => new Set(run.curves[name].mean).size > 1);
-  const list = [losses(), curveOf('gradient-norm', 'Gradient norm', 'grad_norm', {unit: 'before clipping', log: true, spiky: ''}),
+  const list = [losses(), ...auxiliaryLosses(), curveOf('gradient-norm', 'Gradient norm', 'grad_norm', {unit: 'before clipping', log: true, spiky: ''}),
     curveOf('learning-rate', 'Learning rate', 'learning_rate'),
     varies('batch_size') ? curveOf('batch-size', 'Batch', 'batch_size', {unit: 'sequences', zero: true}) : null,
     varies('loss_scale') ? curveOf('loss-scale', 'Loss scale', 'loss_scale') : null,
     curveOf('speed', 'Speed', 'tokens_per_second', {unit: 'tokens/s', zero: true, spiky: 'tokens/s'}),
     curveOf('mfu', 'Model FLOPs utilisation', 'mfu', {unit: '%', zero: true, spiky: '%', unless0: true}),
-    ...trained().map(([run, r]) => parts(run, r)), bubbles(), rankBubbles(), traffic(), ...trained().map(([run, r]) => memory(run, r))];
+    ...trained().map(([run, r]) => parts(run, r)), ...statistics(), bubbles(), rankBubbles(), traffic(), ...trained().map(([run, r]) => memory(run, r))];
   for (const run of runs) {
     const r = runs.indexOf(run);
     (run.timelines || []).forEach((data, k) => {

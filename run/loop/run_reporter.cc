@@ -119,6 +119,7 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.replayed_ms = figures.replayed_ms;
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
+  metrics.statistics = step.statistics;
   if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
   if (config_.checkpoint.save_interval > 0 || config_.checkpoint.local.interval > 0) {
     metrics.save_pause_ms = iteration.save_pause_ms;

@@ -298,6 +298,17 @@ def of_nan(k, line):
     line["loss"] = 3 * math.exp(-k / 50)
     if 20 <= k < 25 or k == 60:
         line["loss"] = line["grad_norm"] = None
+    of_a_model(k, line)
+
+
+def of_a_model(k, line):
+    """Figures of the model's own; a layer has none."""
+    line["auxiliary_losses"] = {"load <balance>": 0.01 + 1 / k}
+    line["statistics"] = {"entropy": [[2 + math.sin(k / 9)], [], [2]],
+                          "tokens an expert": [[k, 5, 100 - k, 30], [], [0, 0, 90, 45]]}
+
+
+MODEL_FIGURES = {"auxiliary-0-load-balance-": 1, "statistic-0-entropy": 1, "statistic-1-tokens-an-expert": 1}
 
 
 def of_spikes(k, line):
@@ -337,7 +348,7 @@ def make_runs(folder, trident):
     of_restarts(folder)
     names = ("0.1", "0.01", "a run with quite a long name", "<img src=x onerror=alert(1)>", "fifth")
     for k, name in enumerate(names):
-        another(folder, f"runs/{name}", 60 + 10 * k, lambda k, line: line.update(loss=math.exp(-k / 40)))
+        another(folder, f"runs/{name}", 60 + 10 * k, lambda k, line: (line.update(loss=math.exp(-k / 40)), of_a_model(k, line)))
     for one in ("nan", "spikes", "none", "restarts"):
         trident("report", one)
     trident("report", "runs/0.1", "runs/0.01/", f"runs/{names[2]}", "--out", "three.html")
@@ -355,9 +366,11 @@ def pages_of(full):
         figures = {k: v for k, v in FIGURES.items() if not k.startswith(("parts", "memory", "timeline"))}
         for r in range(runs):
             figures |= {f"parts-{r}": 3, f"memory-{r}": 4, f"timeline-{r}-0": 3, f"timeline-{r}-1": 3}
-        return figures | {"loss": 3}
+        heat_maps = {f"statistic-1-tokens-an-expert-{r}": 1 for r in range(runs)}
+        curves = {"auxiliary-0-load-balance-": 1, "statistic-0-entropy": 1}  # of all runs on top of each other
+        return figures | {"loss": 3} | curves | heat_maps
 
-    pages = [("run/report", FIGURES, 4), ("one/report", single, 1), ("nan/report", FIGURES, 1),
+    pages = [("run/report", FIGURES, 4), ("one/report", single, 1), ("nan/report", FIGURES | MODEL_FIGURES, 2),
              ("spikes/report", FIGURES | {"batch-size": 1, "loss": 3}, 2),
              ("none/report", FIGURES | {"loss": 0}, 1), ("again/report", again, 2),
              ("restarts/report", FIGURES, 2), ("three", several(3), 2), ("five", several(5), 2)]

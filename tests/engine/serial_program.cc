@@ -41,7 +41,7 @@ class Serial {
         gradients_(context_, buckets_, topology_, {}),
         optimizer_(context_, buckets_, make_update_rule(config), topology_,
                    config.optimizer.param_groups),
-        check_(topology_.world, topology_.of(Group::shard).size()),
+        check_(topology_.world, topology_.of(Group::shard).size(), model.statistics()),
         losses_(context_.empty({iterations * m_}, DType::f64, Category::workspace)) {
     initialise_versions();
   }
@@ -155,7 +155,7 @@ void Serial::run(std::int64_t n, bool complete) {
 // Returns the gradient's norm.
 double Serial::update() {
   gradients_.finish(context_);
-  check_.begin(context_, gradient_squares(context_, buckets_, topology_), nullptr, 0, {}, 1,
+  check_.begin(context_, gradient_squares(context_, buckets_, topology_), {}, nullptr, 0, {}, 1,
                Async::no);
   const double norm = check_.end(context_).grad_norm;
   const double limit = config_.gradient_clipping;

@@ -51,6 +51,22 @@ TEST_P(ElementwiseTest, AddTakesEveryMixOfTypes) {
   }
 }
 
+TEST_P(ElementwiseTest, AddTakesIntegersOfAnySize) {
+  constexpr std::int64_t large = (std::int64_t{1} << 53) + 1;  // no double has this value
+  std::vector<std::int64_t> x(70), y(70);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = large + static_cast<std::int64_t>(i), y[i] = -static_cast<std::int64_t>(3 * i);
+  }
+  const auto put = [&](const std::vector<std::int64_t>& values) {
+    return context.from_host<std::int64_t>({70}, values, Category::activation);
+  };
+  const Tensor out = put(y);
+  add(context, put(x), out);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] += y[i];
+  EXPECT_EQ(context.to_host<std::int64_t>(out), x);
+  EXPECT_THROW(add(context, put(x), put_as(DType::f32, Values(70, 1.0), {70})), Error);
+}
+
 TEST_P(ElementwiseTest, CopyConvertsAsTheScalarTypesDo) {
   Values x = random_of(DType::f32, 2050, "x", 100);
   x[3] = 1e30, x[4] = -1e30, x[5] = 1e-6, x[6] = 65519.9, x[7] = 65520, x[8] = -0.0;

@@ -53,7 +53,7 @@ def draw_scaling(rng):
                        {"truncate": False}])}])
 
 
-def draw_case(rng, architecture):
+def draw_case(rng, architecture, iterations):
     heads = rng.choice([4, 6, 8])
     hidden = heads * rng.choice([4, 6, 8, 10])
     rotary = architecture != "gpt2"
@@ -63,7 +63,6 @@ def draw_case(rng, architecture):
     groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if rotary else heads
     sequence = rng.randrange(9, 25)
     global_batch = rng.choice([4, 6, 8, 12])
-    iterations = 8
     return make_golden.Case(
         architecture, layers=layers, hidden=hidden, heads=heads, groups=groups,
         ffn=4 * rng.randrange(9, 40), vocab=rng.randrange(101, 700),
@@ -250,6 +249,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
     parser.add_argument("--layouts", type=int, default=3, help="of each model")
+    parser.add_argument("--steps", type=int, default=8, help="of each run")
     parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
     parser.add_argument("--keep", type=pathlib.Path, help="keep the files in this new folder")
     arguments = parser.parse_args()
@@ -261,7 +261,7 @@ def main():
         base = (arguments.keep or pathlib.Path(temporary)).resolve()
         for architecture in arguments.families:
             try:
-                check_case(checks, rng, arguments.program.resolve(), draw_case(rng, architecture),
+                check_case(checks, rng, arguments.program.resolve(), draw_case(rng, architecture, arguments.steps),
                            base / architecture, arguments.layouts)
             except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
                 checks.expect(False, f"{architecture}: {error}")

@@ -276,8 +276,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    StepCheck check(own.model.topology().world, own.model.topology().of(Group::shard).size());
-    check.begin(context, gradient_squares(context, own.model.buckets(), own.model.topology()),
+    StepCheck check(own.model.topology().world, own.model.topology().of(Group::shard).size(),
+                    own.model.statistics());
+    check.begin(context, gradient_squares(context, own.model.buckets(), own.model.topology()), {},
                 nullptr, 0, {}, 1, Async::no);
     const double found = check.end(context).grad_norm;
     if (own.model.topology().world.rank() == 0) norm = found;

@@ -1,0 +1,92 @@
+#include "models/statistics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+
+#include "base/error.h"
+#include "core/exact_sum.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+constexpr std::int64_t sum_elements = ExactSum::limbs + 1;
+
+StatisticTable::StatisticTable(const std::vector<Statistic>& list) {
+  for (const Statistic& one : list) {
+    const bool is_count = one.kind == StatisticKind::count;
+    const std::int64_t elements = is_count ? one.size : sum_elements;
+    const bool fits = one.layer >= 0 && one.size >= 1 && (is_count || one.size == 1);
+    const Place place{.kind = one.kind, .begin = elements_, .elements = elements};
+    if (!fits || !places_.emplace(std::pair(one.name, one.layer), place).second) {
+      throw Error(
+          fmt::format("statistics: \"{}\" of layer {} with {} elements is listed twice or "
+                      "doesn't fit",
+                      one.name, one.layer, one.size));
+    }
+    elements_ += elements;
+  }
+}
+
+const StatisticTable::Place& StatisticTable::of(const std::string& name, std::int64_t layer) const {
+  const auto found = places_.find({name, layer});
+  if (found != places_.end()) return found->second;
+  throw Error(fmt::format("statistics: the model lists no \"{}\" of layer {}", name, layer));
+}
+
+StepStatistics StatisticTable::values(std::span<const std::int64_t> sums, double tokens) const {
+  StepStatistics result;
+  std::map<std::string, std::array<std::int64_t, sum_elements>> losses;
+  for (const auto& [key, place] : places_) {
+    const auto& [name, layer] = key;
+    const auto own = sums.subspan(static_cast<std::size_t>(place.begin),
+                                  static_cast<std::size_t>(place.elements));
+    if (place.kind == StatisticKind::auxiliary_loss) {
+      auto& state = losses[name];  // states add up, see ExactSum::state()
+      std::ranges::transform(state, own, state.begin(), std::plus());
+      continue;
+    }
+    auto& layers = result.statistics[name];
+    layers.resize(std::max(layers.size(), static_cast<std::size_t>(layer) + 1));
+    auto& values = layers[static_cast<std::size_t>(layer)];
+    if (place.kind == StatisticKind::mean) {
+      values = {ExactSum::from_state(own.first<sum_elements>()).value() / tokens};
+    } else {
+      values.assign(own.begin(), own.end());
+    }
+  }
+  for (const auto& [name, state] : losses) {
+    result.auxiliary_losses[name] = ExactSum::from_state(state).value() / tokens;
+  }
+  return result;
+}
+
+Tensor StatisticSums::place(const std::string& name, std::int64_t layer, bool is_count) const {
+  const StatisticTable::Place& place = table_->of(name, layer);
+  if (is_count != (place.kind == StatisticKind::count)) {
+    throw Error(fmt::format("statistics: \"{}\" of layer {} is {} count", name, layer,
+                            is_count ? "no" : "a"));
+  }
+  return sums_.flat(place.begin, place.elements);
+}
+
+void StatisticSums::add(Context& context, const std::string& name, std::int64_t layer,
+                        const Tensor& values) const {
+  if (!wanted()) return;
+  const Tensor to = place(name, layer, false);
+  Tensor wide = values;
+  if (values.dtype() != DType::f64) {
+    wide = context.empty(values.shape(), DType::f64, Category::workspace);
+    copy(context, values, wide);
+  }
+  exact_sum(context, wide, to);
+}
+
+void StatisticSums::count(Context& context, const std::string& name, std::int64_t layer,
+                          const Tensor& counts) const {
+  if (wanted()) trident::add(context, counts, place(name, layer, true));
+}
+
+}  // namespace trident
