@@ -24,7 +24,9 @@ std::int64_t tasks_of(const AttentionShape& shape) {
 
 std::int64_t task_floats(Context& context, const AttentionShape& shape, bool backward) {
   const simd::Table& table = *state_of(context).table;
-  return (table.attention_scratch(sizes_of(shape), backward) + 15) / 16 * 16;
+  const std::int64_t floats = backward ? table.attention_backward_scratch(sizes_of(shape))
+                                       : table.attention_forward_scratch(sizes_of(shape));
+  return (floats + 15) / 16 * 16;
 }
 float* take_scratch(const Access& access, Context& context, std::int64_t floats) {
   return reinterpret_cast<float*>(state_of(context).scratch(

@@ -268,7 +268,7 @@ TEST(HuggingFaceConfig, MistralSlidesInAllLayersUnlessItSaysNull) {
         with(with(llama, R"({"model_type": "mistral", "architectures": null})"), value);
     const auto family = built_in_architectures().at("mistral");
     const json model = json::parse(family->model_config(keys.dump()));
-    const json read = model.at("sliding_window");
+    json read = model.at("sliding_window");
     EXPECT_EQ(model.at("window_layers").size(), read.is_null() ? 0u : 8u);
     return read;
   };

@@ -10,7 +10,9 @@ Table make_table() {
   set_norm(table);
   set_cross_entropy(table);
   set_dropout(table);
-  set_attention(table);
+  set_attention_forward(table);
+  set_attention_backward(table);
+  set_attention_cached(table);
   set_optimizer(table);
   set_row_products(table);
   return table;

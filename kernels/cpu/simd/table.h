@@ -155,7 +155,7 @@ struct Leaves {
   void (*adafactor_update)(const AdafactorStep&, float* weight, const T* gradient, float row,
                            const float* column, ModelWeight, std::int64_t n);
 
-  // scratch: attention_scratch() floats, 64-byte aligned.
+  // scratch: attention_…_scratch() floats, 64-byte aligned.
   void (*attention_forward)(const AttentionTask<T>&, float* scratch);
   void (*attention_backward)(const AttentionTask<T>&, float* scratch);
   // out = softmax(q · keys / sqrt(D)) values. scores: scratch of `count` floats.
@@ -169,8 +169,9 @@ struct Table {
   Leaves<Float16> f16;
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*lerp)(float* x, const float* target, float part, std::int64_t n);
-  // The number of scratch floats for an attention task of this size, forward or backward.
-  std::int64_t (*attention_scratch)(const AttentionSizes&, bool backward);
+  // The number of scratch floats for an attention task of this size.
+  std::int64_t (*attention_forward_scratch)(const AttentionSizes&);
+  std::int64_t (*attention_backward_scratch)(const AttentionSizes&);
 
   template <class T>
   const Leaves<T>& get() const {

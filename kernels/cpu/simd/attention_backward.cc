@@ -1,0 +1,201 @@
+// Attention, backward: `block` queries by `block` keys at a time, without the blocks that the mask
+// hides. All sums are fp32.
+#include "kernels/cpu/simd/attention_tiles.h"
+#include "kernels/cpu/simd/leaves.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+namespace {
+
+// Turns a row of scores into probabilities (with dropout if factors are given), and the gradient of
+// the probabilities into the gradient of the scores.
+TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std::int64_t columns,
+                                     float log_sum, float delta, const float* factors) {
+  exponentials(p, n, columns, log_sum);
+  const F shift = splat(delta);
+  for (std::int64_t i = 0; i < columns; i += W) {
+    const F a = load(p + i);
+    if (factors) {
+      const F f = load(factors + i);
+      store(grad + i, a * (load(grad + i) * f - shift));
+      store(p + i, a * f);
+    } else {
+      store(grad + i, a * (load(grad + i) - shift));
+    }
+  }
+}
+
+struct BackwardScratch {
+  BackwardScratch(Scratch from, const AttentionSizes& sizes)
+      : key_grads(from.take(sizes.keys * padded(sizes.head_dim))),
+        value_grads(from.take(sizes.keys * padded(sizes.value_dim))),
+        queries(from.take(sizes.queries * padded(sizes.head_dim))),
+        out_grads(from.take(sizes.queries * padded(sizes.value_dim))),
+        query_grads(from.take(sizes.queries * padded(sizes.head_dim))),
+        keys(from.take(block * padded(sizes.head_dim))),
+        keys_transposed(from.take(block * padded(sizes.head_dim))),
+        values(from.take(block * padded(sizes.value_dim))),
+        values_transposed(from.take(block * padded(sizes.value_dim))),
+        probabilities(from.take(block * block)),
+        score_grads(from.take(block * block)),
+        factors(from.take(block)),
+        deltas(from.take(sizes.queries)) {}
+
+  float *key_grads, *value_grads;                              // sums over heads
+  float *queries, *out_grads, *query_grads;                    // of one head
+  float *keys, *keys_transposed, *values, *values_transposed;  // of one block of keys
+  float *probabilities, *score_grads;                          // of one tile
+  float *factors, *deltas;
+};
+
+// Packs a head's queries and output gradients, and computes delta = out · grad_out for each query.
+template <class T>
+TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratch& own,
+                              std::int64_t head) {
+  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim, width = padded(e);
+  pack_rows(task.q.from(0, head * d), s, d, inverse_root(d), own.queries);
+  pack_rows(task.grad_out.from(0, head * e), s, e, 1.0f, own.out_grads);
+  clear(own.query_grads, s * padded(d));
+  for (std::int64_t t = 0; t < s; ++t) {
+    F sum{};
+    each(e, [&](std::int64_t i, auto lanes) {
+      sum =
+          fma(load(task.out.at(t) + head * e + i, lanes), load(own.out_grads + t * width + i), sum);
+    });
+    own.deltas[t] = sum_lanes(sum);
+  }
+}
+
+// The gradient of the head's sink: its probability, exp(sink - log-sum-exp), weighs no value, so
+// the gradient of its score is that probability times minus delta.
+template <class T>
+float sink_gradient(const AttentionTask<T>& task, const BackwardScratch& own, std::int64_t head) {
+  const float sink = sum_lanes(load(task.sinks + head, Some{1}));
+  float sum = 0;
+  for (std::int64_t t = 0; t < task.queries; ++t) {
+    sum -= __builtin_expf(sink - task.log_sum_exp[head * task.queries + t]) * own.deltas[t];
+  }
+  return sum;
+}
+
+// Clears the columns of a row of scores that its query does not see: before `first`, from `end` on.
+TRIDENT_INLINE void clear_hidden(float* row, std::int64_t first, std::int64_t end) {
+  for (std::int64_t i = 0; i < first; i += W) {
+    store(row + i, first_n(F{}, load(row + i), least(W, first - i)));
+  }
+  clear(row + end, block - end);
+}
+
+// Computes the probabilities of a tile, with dropout if it is set, and the gradients of its scores.
+template <class T>
+TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const BackwardScratch& own,
+                                    const Tile& at, std::int64_t count) {
+  const std::int64_t d = task.head_dim, width = padded(d), out_width = padded(task.value_dim);
+  const bool dropping = task.dropout.threshold != 0;
+  // Otherwise the strips of queries and those of keys meet on the diagonal.
+  const bool ragged = (at.edge || at.diagonal) && !task.plain();
+  const float* const log_sums = task.log_sum_exp + at.head * task.queries;
+  in_strips(at.diagonal, at.rows, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t n = padded(at.diagonal ? seen_before(task, at, end, count) : count);
+    if (n > 0) {
+      product({own.queries + (at.q0 + begin) * width, width, 1}, own.keys_transposed, block,
+              own.probabilities + begin * block, block, end - begin, n, d, false);
+      product({own.out_grads + (at.q0 + begin) * out_width, out_width, 1}, own.values_transposed,
+              block, own.score_grads + begin * block, block, end - begin, n, task.value_dim, false);
+    }
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t seen = seen_before(task, at, r + 1, count);
+      if (dropping) {
+        row_factors(task, at, r, seen, own.factors);
+        for (std::int64_t i = seen; i < n; ++i) own.factors[i] = 0;
+      }
+      softmax_backward(own.probabilities + r * block, own.score_grads + r * block, seen, n,
+                       log_sums[at.q0 + r], own.deltas[at.q0 + r],
+                       dropping ? own.factors : nullptr);
+      if (!ragged) continue;
+      const std::int64_t first = most(0, least(seen, first_key(task, at.q0 + r) - at.k0));
+      clear_hidden(own.probabilities + r * block, first, n);
+      clear_hidden(own.score_grads + r * block, first, n);
+    }
+  });
+}
+
+// Adds the contribution of a tile to the gradients of its values, keys and queries.
+template <class T>
+TRIDENT_INLINE void add_gradients(const AttentionTask<T>& task, const BackwardScratch& own,
+                                  const Tile& at, std::int64_t count) {
+  const std::int64_t width = padded(task.head_dim), out_width = padded(task.value_dim);
+  in_strips(at.diagonal, count, [&](std::int64_t begin, std::int64_t end) {
+    // Earlier queries see none of these keys.
+    const std::int64_t first =
+        at.diagonal ? least(at.rows, most(0, at.k0 + begin - at.q0 - task.offset())) : 0;
+    product({own.probabilities + first * block + begin, 1, block},
+            own.out_grads + (at.q0 + first) * out_width, out_width,
+            own.value_grads + (at.k0 + begin) * out_width, out_width, end - begin, out_width,
+            at.rows - first, true);
+    product({own.score_grads + first * block + begin, 1, block},
+            own.queries + (at.q0 + first) * width, width, own.key_grads + (at.k0 + begin) * width,
+            width, end - begin, width, at.rows - first, true);
+  });
+  in_strips(at.diagonal, at.rows, [&](std::int64_t begin, std::int64_t end) {
+    product({own.score_grads + begin * block, block, 1}, own.keys, width,
+            own.query_grads + (at.q0 + begin) * width, width, end - begin, width,
+            at.diagonal ? seen_before(task, at, end, count) : count, true);
+  });
+}
+
+// Adds the contributions of a head's queries to the gradients of the block of keys at k0, and of
+// these keys to the gradients of the queries.
+template <class T>
+TRIDENT_INLINE void backward_keys(const AttentionTask<T>& task, const BackwardScratch& own,
+                                  std::int64_t head, std::int64_t k0) {
+  const std::int64_t count = least(block, task.keys - k0), offset = task.offset();
+  const std::int64_t first_query = most(0, k0 - offset) / block * block;
+  if (first_query >= task.queries) return;
+  pack_rows(task.k.from(k0), count, task.head_dim, 1.0f, own.keys);
+  transpose(own.keys, count, task.head_dim, own.keys_transposed);
+  pack_rows(task.v.from(k0), count, task.value_dim, 1.0f, own.values);
+  transpose(own.values, count, task.value_dim, own.values_transposed);
+  for (std::int64_t q0 = first_query; q0 < task.queries; q0 += block) {
+    if (first_key(task, q0) >= k0 + count) break;  // nor do later queries see these keys
+    const std::int64_t rows = least(block, task.queries - q0);
+    const Tile at{head, q0, k0, rows,
+                  q0 + offset<k0 + block - 1, first_key(task, q0 + rows - 1)> k0};
+    backward_scores(task, own, at, count);
+    add_gradients(task, own, at, count);
+  }
+}
+
+template <class T>
+void attention_backward(const AttentionTask<T>& task, float* memory) {
+  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
+  const BackwardScratch own({memory}, task);
+  clear(own.key_grads, task.keys * padded(d));
+  clear(own.value_grads, task.keys * padded(e));
+  for (std::int64_t head = 0; head < task.heads; ++head) {
+    pack_head(task, own, head);
+    if (task.sinks) task.grad_sinks[head] = sink_gradient(task, own, head);
+    for (std::int64_t k0 = 0; k0 < task.keys; k0 += block) backward_keys(task, own, head, k0);
+    unpack_rows(own.query_grads, s, d, inverse_root(d), task.grad_q.from(0, head * d));
+  }
+  unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);
+  unpack_rows(own.value_grads, task.keys, e, 1.0f, task.grad_v);
+}
+
+std::int64_t attention_scratch(const AttentionSizes& sizes) {
+  const auto whole_blocks = [](std::int64_t n) { return (n + block - 1) / block * block; };
+  const std::int64_t queries = whole_blocks(sizes.queries), keys = whole_blocks(sizes.keys);
+  const std::int64_t width = padded(sizes.head_dim) + 16, out_width = padded(sizes.value_dim) + 16;
+  return (keys + 2 * queries + 2 * block) * width + (keys + queries + 2 * block) * out_width +
+         2 * block * block + 2 * queries + 256;
+}
+
+}  // namespace
+
+void set_attention_backward(Table& table) {
+  table.f32.attention_backward = attention_backward<float>;
+  table.bf16.attention_backward = attention_backward<BFloat16>;
+  table.f16.attention_backward = attention_backward<Float16>;
+  table.attention_backward_scratch = attention_scratch;
+}
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA
