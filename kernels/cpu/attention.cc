@@ -1,7 +1,10 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
+#include "kernels/cpu/attention_shares.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
@@ -17,11 +20,6 @@ simd::AttentionSizes sizes_of(const AttentionShape& shape) {
           .value_dim = shape.value_dim()};
 }
 
-// A task is one sample and one key/value head.
-std::int64_t tasks_of(const AttentionShape& shape) {
-  return shape.batch * shape.groups;
-}
-
 std::int64_t task_floats(Context& context, const AttentionShape& shape, bool backward) {
   const simd::Table& table = *state_of(context).table;
   const std::int64_t floats = backward ? table.attention_backward_scratch(sizes_of(shape))
@@ -33,19 +31,60 @@ float* take_scratch(const Access& access, Context& context, std::int64_t floats)
       access, context, floats * static_cast<std::int64_t>(sizeof(float))));
 }
 
-// The scratch of a call: that of each thread, then `shared` floats.
-struct CallScratch {
-  CallScratch(const Access& access, Context& context, const AttentionShape& shape, bool backward,
-              std::int64_t shared)
-      : threads(std::min<std::int64_t>(context.team().size(), tasks_of(shape))),
-        floats(task_floats(context, shape, backward)) {
-    if (threads > 0) of_threads = take_scratch(access, context, threads * floats + shared);
+// The floats of AttentionSums: a thread may have two, of its first and of its last task. They share
+// those of the queries, as at most one of each is needed.
+struct SumFloats {
+  SumFloats(const AttentionShape& shape, bool any) {
+    if (!any) return;
+    const auto rounded = [](std::int64_t n) { return (n + 15) / 16 * 16; };
+    keys = shape.keys() * rounded(shape.head_dim);
+    values = shape.keys() * rounded(shape.value_dim());
+    queries = shape.sequence * rounded(shape.head_dim);
   }
-  float* of_thread(int thread) const { return of_threads + thread * floats; }
-  float* shared() const { return of_threads + threads * floats; }
+  std::int64_t all() const { return 2 * (keys + values + queries); }
 
-  std::int64_t threads, floats;
-  float* of_threads = nullptr;
+  std::int64_t keys = 0, values = 0, queries = 0;
+};
+
+// The scratch of a call: that of each thread with its sums, then `shared` floats.
+struct CallScratch {
+  CallScratch(const Access& access, Context& context, const AttentionShape& shape,
+              const AttentionMask& mask, bool backward, std::int64_t shared)
+      : shares(shape, mask, backward, context.team().size()),
+        task(task_floats(context, shape, backward)),
+        sums(shape, backward && shares.divides()) {
+    floats = task + sums.all();
+    if (shares.threads() > 0)
+      memory = take_scratch(access, context, shares.threads() * floats + shared);
+  }
+  float* of_thread(int thread) const { return memory + thread * floats; }
+  float* shared() const { return memory + shares.threads() * floats; }
+  // The sums of a thread's first or last share.
+  simd::AttentionSums sums_of(int thread, bool first) const {
+    float* const queries = of_thread(thread) + task;
+    float* const keys = queries + 2 * sums.queries + (first ? 0 : sums.keys + sums.values);
+    return {.keys = keys,
+            .values = keys + sums.keys,
+            .first_queries = queries,
+            .last_queries = queries + sums.queries};
+  }
+  // Runs body(share, thread, whether it is the thread's first) for all shares on the team.
+  template <class Body>
+  void run(Context& context, Body body) const {
+    if (shares.threads() == 0) return;
+    context.team().run(shares.threads(), [&](int thread) {
+      bool first = true;
+      for (const AttentionShare& share : shares.of(thread)) {
+        body(share, thread, first);
+        first = false;
+      }
+    });
+  }
+
+  AttentionShares shares;
+  std::int64_t task, floats = 0;
+  SumFloats sums;
+  float* memory = nullptr;
 };
 
 // The gradients of the sinks of each sample.
@@ -105,56 +144,112 @@ simd::AttentionTask<T> make_task(const Access& access, const AttentionArgs& args
   return task;
 }
 
-// Runs body(sample, group, scratch of the thread) for each task on the team.
-template <class Body>
-void for_each_task(Context& context, const AttentionShape& shape, const CallScratch& scratch,
-                   Body body) {
-  if (scratch.threads == 0) return;
-  const std::int64_t tasks = tasks_of(shape);
-  context.team().run(static_cast<int>(scratch.threads), [&](int thread) {
-    const std::int64_t end = tasks * (thread + 1) / scratch.threads;
-    for (std::int64_t i = tasks * thread / scratch.threads; i < end; ++i) {
-      body(i / shape.groups, i % shape.groups, scratch.of_thread(thread));
+// The rows of gradients that a task writes.
+template <class T>
+void add_gradients(const Access& access, const AttentionBackwardArgs& args, std::int64_t sample,
+                   std::int64_t group, simd::AttentionTask<T>& task) {
+  const AttentionShape& shape = args.forward.shape;
+  const std::int64_t d = shape.head_dim, keys = shape.keys();
+  task.grad_out = {
+      data<T>(access, args.grad_out) + (task.out.data - data<T>(access, args.forward.out)),
+      task.out.stride};
+  task.grad_q = rows_of<T>(access, args.grad.query, sample, shape.sequence, group * task.heads, d);
+  task.grad_k = rows_of<T>(access, args.grad.key, sample, keys, group, d);
+  task.grad_v = rows_of<T>(access, args.grad.value, sample, keys, group, shape.value_dim());
+}
+
+// The parts of a divided task and their sums, in the order of their units.
+struct DividedTask {
+  std::int64_t task = 0;
+  std::vector<AttentionShare> shares;
+  std::vector<simd::AttentionSums> sums;
+};
+
+std::vector<DividedTask> divided_tasks(const CallScratch& scratch) {
+  std::vector<DividedTask> all;
+  for (int thread = 0; thread < scratch.shares.threads(); ++thread) {
+    bool first = true;
+    for (const AttentionShare& share : scratch.shares.of(thread)) {
+      if (!scratch.shares.is_whole(share)) {
+        if (all.empty() || all.back().task != share.task) all.push_back({share.task, {}, {}});
+        all.back().shares.push_back(share);
+        all.back().sums.push_back(scratch.sums_of(thread, first));
+      }
+      first = false;
     }
-  });
+  }
+  return all;
+}
+
+// Adds up the parts of a divided task: rows [size · thread / threads, …) of its gradients.
+template <class T>
+void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
+           const DividedTask& parts, std::int64_t units, int thread, int threads) {
+  std::vector<const float*> from;
+  const auto write = [&](std::int64_t rows, std::int64_t d, float factor, simd::Rows<T> to) {
+    const std::int64_t begin = rows * thread / threads, end = rows * (thread + 1) / threads;
+    leaves.attention_sum(from.data(), std::ssize(from), begin, end, d, factor, to);
+    from.clear();
+  };
+  for (const auto& sums : parts.sums) from.push_back(sums.keys);
+  write(task.keys, task.head_dim, 1, task.grad_k);
+  for (const auto& sums : parts.sums) from.push_back(sums.values);
+  write(task.keys, task.value_dim, 1, task.grad_v);
+  const float factor = 1.0f / std::sqrt(static_cast<float>(task.head_dim));
+  for (std::int64_t head = 0; head < task.heads; ++head) {
+    for (std::size_t i = 0; i < parts.shares.size(); ++i) {
+      const std::int64_t begin = parts.shares[i].begin - head * units,
+                         end = parts.shares[i].end - head * units;
+      if (begin > 0 && begin < units) from.push_back(parts.sums[i].first_queries);
+      if (begin <= 0 && end > 0 && end < units) from.push_back(parts.sums[i].last_queries);
+    }
+    if (!from.empty()) {
+      write(task.queries, task.head_dim, factor, task.grad_q.from(0, head * task.head_dim));
+    }
+  }
 }
 
 }  // namespace
 
 void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
-  const CallScratch scratch(access, context, args.shape, false, 0);
+  const CallScratch scratch(access, context, args.shape, args.mask, false, 0);
   by_dtype(args.out.dtype(), [&]<class T>(T*) {
     const auto& leaves = state_of(context).table->get<T>();
-    for_each_task(context, args.shape, scratch,
-                  [&](std::int64_t sample, std::int64_t group, float* memory) {
-                    leaves.attention_forward(make_task<T>(access, args, sample, group), memory);
-                  });
+    const std::int64_t groups = args.shape.groups;
+    scratch.run(context, [&](const AttentionShare& share, int thread, bool) {
+      leaves.attention_forward(make_task<T>(access, args, share.task / groups, share.task % groups),
+                               share.begin, share.end, scratch.of_thread(thread));
+    });
   });
 }
 
 void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
   const AttentionArgs& forward = args.forward;
   const AttentionShape& shape = forward.shape;
-  const std::int64_t heads = shape.heads / shape.groups, e = shape.value_dim();
-  const CallScratch scratch(access, context, shape, true, sink_floats(forward));
+  const CallScratch scratch(access, context, shape, forward.mask, true, sink_floats(forward));
   by_dtype(forward.out.dtype(), [&]<class T>(T*) {
     const auto& leaves = state_of(context).table->get<T>();
-    for_each_task(
-        context, shape, scratch, [&](std::int64_t sample, std::int64_t group, float* memory) {
-          auto task = make_task<T>(access, forward, sample, group);
-          const std::int64_t d = shape.head_dim, keys = shape.keys();
-          task.grad_out = {
-              data<T>(access, args.grad_out) + (task.out.data - data<T>(access, forward.out)),
-              task.out.stride};
-          task.grad_q =
-              rows_of<T>(access, args.grad.query, sample, shape.sequence, group * heads, d);
-          task.grad_k = rows_of<T>(access, args.grad.key, sample, keys, group, d);
-          task.grad_v = rows_of<T>(access, args.grad.value, sample, keys, group, e);
-          if (forward.sinks) {
-            task.grad_sinks = scratch.shared() + sample * shape.heads + group * heads;
-          }
-          leaves.attention_backward(task, memory);
-        });
+    const auto task_of = [&](std::int64_t number) {
+      const std::int64_t sample = number / shape.groups, group = number % shape.groups;
+      auto task = make_task<T>(access, forward, sample, group);
+      add_gradients(access, args, sample, group, task);
+      if (forward.sinks) {
+        task.grad_sinks = scratch.shared() + sample * shape.heads + group * task.heads;
+      }
+      return task;
+    };
+    scratch.run(context, [&](const AttentionShare& share, int thread, bool first) {
+      leaves.attention_backward(task_of(share.task), share.begin, share.end,
+                                scratch.sums_of(thread, first), scratch.of_thread(thread));
+    });
+    const std::vector<DividedTask> divided = divided_tasks(scratch);
+    if (divided.empty()) return;
+    const int threads = scratch.shares.threads();
+    context.team().run(threads, [&](int thread) {
+      for (const DividedTask& parts : divided) {
+        merge(leaves, task_of(parts.task), parts, scratch.shares.units_of_head(), thread, threads);
+      }
+    });
   });
   if (!forward.sinks) return;
   float* const total = data<float>(access, args.grad_sinks);
@@ -217,7 +312,7 @@ void attention_cached(const Access& access, Context& context, const CacheArgs& a
 }
 
 void reserve_attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
-  CallScratch(access, context, args.shape, false, 0);
+  CallScratch(access, context, args.shape, args.mask, false, 0);
 }
 void reserve_attention_cached(const Access& access, Context& context, const CacheArgs& args,
                               const Tensor&) {
@@ -227,7 +322,8 @@ void reserve_attention_cached(const Access& access, Context& context, const Cach
 }
 void reserve_attention_backward(const Access& access, Context& context,
                                 const AttentionBackwardArgs& args) {
-  CallScratch(access, context, args.forward.shape, true, sink_floats(args.forward));
+  CallScratch(access, context, args.forward.shape, args.forward.mask, true,
+              sink_floats(args.forward));
 }
 
 }  // namespace trident::cpu

@@ -18,6 +18,11 @@ class AttentionTest : public KernelTest {
             put_as(DType::i64, Values(a.samples.begin(), a.samples.end()), {a.shape.batch})};
   }
   Run run(const reference::Attention& a, const Values& qkv, const Values& grad_out) {
+    return run(context, a, qkv, grad_out);
+  }
+  // As above, with the threads of another context of this device.
+  Run run(Context& runner, const reference::Attention& a, const Values& qkv,
+          const Values& grad_out) {
     const AttentionShape& s = a.shape;
     const Tensor in = put(qkv, {s.batch * s.sequence, s.row()});
     const Shape out_shape{s.batch * s.sequence, s.out_row()};
@@ -26,12 +31,15 @@ class AttentionTest : public KernelTest {
                                 .in = split_qkv(s, in),
                                 .out = r.out,
                                 .log_sum_exp = r.log_sum_exp,
+                                .mask = {.window = a.window},
                                 .dropout = dropout_of(a),
                                 .head_offset = a.head_offset};
-    attention_forward(context, forward);
-    attention_backward(context, {.forward = forward,
-                                 .grad_out = put(grad_out, out_shape),
-                                 .grad = split_qkv(s, r.grad_qkv)});
+    const Tensor grad = put(grad_out, out_shape);
+    context.synchronize();
+    attention_forward(runner, forward);
+    attention_backward(runner,
+                       {.forward = forward, .grad_out = grad, .grad = split_qkv(s, r.grad_qkv)});
+    runner.synchronize();
     return r;
   }
   void check(const reference::Attention& a) {
@@ -211,6 +219,39 @@ TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
   // Shapes as in training: heads of 64 and 128, several sequences and groups.
   check({{2, 256, 8, 2, 64}});
   check({{1, 200, 8, 2, 128}});
+}
+
+// Threads that don't divide the heads share some of them.
+TEST_P(AttentionTest, AnyNumberOfThreadsSharesTheWork) {
+  for (const reference::Attention& a : std::vector<reference::Attention>{
+           {.shape = {1, 300, 1, 1, 12}},
+           {.shape = {1, 270, 3, 3, 8}},
+           {.shape = {1, 200, 6, 2, 8}},
+           {.shape = {3, 150, 5, 1, 20}},
+           {.shape = {1, 520, 3, 1, 8}, .window = 100},
+           {.shape = {1, 290, 3, 1, 12}, .probability = 0.4, .key = 7, .samples = {5}}}) {
+    check(a);
+    if (GetParam().device != On::cpu) continue;
+    const AttentionShape& s = a.shape;
+    const Values qkv = random(s.batch * s.sequence * s.row(), "qkv", 1.5);
+    const Values grad = random(s.batch * s.sequence * s.out_row(), "grad");
+    const Values want = a.backward(qkv, grad);
+    const Run two = run(a, qkv, grad);
+    for (const int threads : {1, 3, 4, 7, 16}) {
+      Context other(*device, threads);
+      cpu::use_isa(other, GetParam().isa);
+      const Run r = run(other, a, qkv, grad);
+      EXPECT_EQ(get(r.out), get(two.out)) << threads;  // a query isn't shared
+      EXPECT_EQ(get(r.log_sum_exp), get(two.log_sum_exp)) << threads;
+      expect_near(r.grad_qkv, want, "grad_qkv", dtype == DType::f32 ? 1e-5 : 1e-2);
+    }
+  }
+  // The parts' sinks, documents, offsets and sizes of value heads.
+  check_parts({.shape = {1, 280, 3, 1, 8, 0, 12}, .sinks = {1, -2, 0.5}});
+  check_parts({.shape = {1, 200, 3, 1, 8, 300}, .query_begin = 100, .window = 70});
+  std::vector<std::int64_t> begins(300);
+  for (std::size_t i = 0; i < begins.size(); ++i) begins[i] = i < 130 ? 0 : 130;
+  check_parts({.shape = {1, 300, 3, 3, 8}, .document_begins = begins});
 }
 
 TEST_P(AttentionTest, DropoutDependsOnTheGlobalElement) {

@@ -166,19 +166,55 @@ TRIDENT_INLINE void backward_keys(const AttentionTask<T>& task, const BackwardSc
 }
 
 template <class T>
-void attention_backward(const AttentionTask<T>& task, float* memory) {
+void attention_backward(const AttentionTask<T>& task, std::int64_t begin, std::int64_t end,
+                        const AttentionSums& sums, float* memory) {
   const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
-  const BackwardScratch own({memory}, task);
+  const std::int64_t units = (task.keys + block - 1) / block;  // of a head
+  const bool is_part = begin > 0 || end < task.heads * units;
+  BackwardScratch own({memory}, task);
+  float* const query_grads = own.query_grads;
+  if (is_part) own.key_grads = sums.keys, own.value_grads = sums.values;
   clear(own.key_grads, task.keys * padded(d));
   clear(own.value_grads, task.keys * padded(e));
-  for (std::int64_t head = 0; head < task.heads; ++head) {
+  for (std::int64_t head = begin / units; head * units < end; ++head) {
+    const std::int64_t first = most(0, begin - head * units),
+                       last = least(units, end - head * units);
+    own.query_grads = first > 0      ? sums.first_queries
+                      : last < units ? sums.last_queries
+                                     : query_grads;
     pack_head(task, own, head);
-    if (task.sinks) task.grad_sinks[head] = sink_gradient(task, own, head);
-    for (std::int64_t k0 = 0; k0 < task.keys; k0 += block) backward_keys(task, own, head, k0);
-    unpack_rows(own.query_grads, s, d, inverse_root(d), task.grad_q.from(0, head * d));
+    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own, head);
+    for (std::int64_t unit = first; unit < last; ++unit) {
+      backward_keys(task, own, head, unit * block);
+    }
+    if (first > 0 || last < units) continue;
+    unpack_rows(query_grads, s, d, inverse_root(d), task.grad_q.from(0, head * d));
   }
+  if (is_part) return;
   unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);
   unpack_rows(own.value_grads, task.keys, e, 1.0f, task.grad_v);
+}
+
+template <class T>
+void attention_sum(const float* const* parts, std::int64_t count, std::int64_t begin,
+                   std::int64_t end, std::int64_t d, float factor, Rows<T> to) {
+  const std::int64_t width = padded(d);
+  for (std::int64_t t = begin; t < end; ++t) {
+    T* const row = to.at(t);
+    each(d, [=](std::int64_t i, auto lanes) {
+      F total = load(parts[0] + t * width + i);
+      for (std::int64_t part = 1; part < count; ++part) {
+        total = total + load(parts[part] + t * width + i);
+      }
+      store(row + i, total * splat(factor), lanes);
+    });
+  }
+}
+
+template <class T>
+void set(Leaves<T>& leaves) {
+  leaves.attention_backward = attention_backward<T>;
+  leaves.attention_sum = attention_sum<T>;
 }
 
 std::int64_t attention_scratch(const AttentionSizes& sizes) {
@@ -192,9 +228,9 @@ std::int64_t attention_scratch(const AttentionSizes& sizes) {
 }  // namespace
 
 void set_attention_backward(Table& table) {
-  table.f32.attention_backward = attention_backward<float>;
-  table.bf16.attention_backward = attention_backward<BFloat16>;
-  table.f16.attention_backward = attention_backward<Float16>;
+  set(table.f32);
+  set(table.bf16);
+  set(table.f16);
   table.attention_backward_scratch = attention_scratch;
 }
 

@@ -186,20 +186,27 @@ TRIDENT_INLINE void forward_queries(const AttentionTask<T>& task, const ForwardS
 }
 
 template <class T>
-void attention_forward(const AttentionTask<T>& task, float* memory) {
-  const std::int64_t d = task.head_dim;
+void attention_forward(const AttentionTask<T>& task, std::int64_t begin, std::int64_t end,
+                       float* memory) {
+  const std::int64_t d = task.head_dim, e = task.value_dim;
+  const std::int64_t units = (task.queries + block - 1) / block;
   const ForwardScratch own({memory}, task);
-  for (std::int64_t k0 = 0; k0 < task.keys; k0 += block) {
+  // A part of one head needs the keys that its queries see.
+  std::int64_t first = 0, last = task.keys;
+  if (begin / units == (end - 1) / units) {
+    first = first_key(task, begin % units * block) / block * block;
+    last = end_key(task, least(task.queries, ((end - 1) % units + 1) * block) - 1);
+  }
+  for (std::int64_t k0 = first; k0 < last; k0 += block) {
     const std::int64_t count = least(block, task.keys - k0);
     pack_rows(task.k.from(k0), count, d, 1.0f, own.queries);
     transpose(own.queries, count, d, own.keys + k0 * d);
   }
-  pack_rows(task.v, task.keys, task.value_dim, 1.0f, own.values);
-
-  for (std::int64_t head = 0; head < task.heads; ++head) {
-    for (std::int64_t q0 = 0; q0 < task.queries; q0 += block) {
-      forward_queries(task, own, head, q0);
-    }
+  if (first < last) {
+    pack_rows(task.v.from(first), last - first, e, 1.0f, own.values + first * padded(e));
+  }
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    forward_queries(task, own, unit / units, unit % units * block);
   }
 }
 

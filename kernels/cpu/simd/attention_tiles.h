@@ -9,7 +9,7 @@
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 
-inline constexpr std::int64_t block = 64;
+inline constexpr std::int64_t block = attention_block;
 
 TRIDENT_INLINE std::int64_t least(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;

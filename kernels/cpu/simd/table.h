@@ -30,6 +30,20 @@ struct Rows {
   Rows from(std::int64_t row, std::int64_t column = 0) const { return {at(row) + column, stride}; }
 };
 
+// The queries or keys of an attention unit: forward's units are blocks of queries, backward's are
+// blocks of keys, those of one head after those of another.
+inline constexpr std::int64_t attention_block = 64;
+
+// What backward adds up over a part of a task, fp32 rows of D' or E' elements (D and E rounded up
+// to full vectors). All rows are written.
+struct AttentionSums {
+  float *keys = nullptr, *values = nullptr;  // the gradients of all keys and values
+  // The gradients of the queries of the heads that the part doesn't have to itself: the head in
+  // which it begins, and that in which it ends. One head that it neither begins nor ends is the
+  // first of these.
+  float *first_queries = nullptr, *last_queries = nullptr;
+};
+
 struct AttentionSizes {
   std::int64_t queries = 0, keys = 0, head_dim = 0, value_dim = 0;
 };
@@ -155,9 +169,17 @@ struct Leaves {
   void (*adafactor_update)(const AdafactorStep&, float* weight, const T* gradient, float row,
                            const float* column, ModelWeight, std::int64_t n);
 
-  // scratch: attention_…_scratch() floats, 64-byte aligned.
-  void (*attention_forward)(const AttentionTask<T>&, float* scratch);
-  void (*attention_backward)(const AttentionTask<T>&, float* scratch);
+  // Units [begin, end) of a task. scratch: attention_…_scratch() floats, 64-byte aligned. Backward
+  // writes the gradients if these are all units; otherwise it writes those of the queries of its
+  // complete heads and of sinks, and `sums`.
+  void (*attention_forward)(const AttentionTask<T>&, std::int64_t begin, std::int64_t end,
+                            float* scratch);
+  void (*attention_backward)(const AttentionTask<T>&, std::int64_t begin, std::int64_t end,
+                             const AttentionSums& sums, float* scratch);
+  // Rows [begin, end) of `to`, of d elements, become factor · the sum of `count` arrays of rows of
+  // d' elements, added in the arrays' order.
+  void (*attention_sum)(const float* const* parts, std::int64_t count, std::int64_t begin,
+                        std::int64_t end, std::int64_t d, float factor, Rows<T> to);
   // out = softmax(q · keys / sqrt(D)) values. scores: scratch of `count` floats.
   void (*attend)(const AttendTask<T>&, float* scores, T* out);
 };

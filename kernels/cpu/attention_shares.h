@@ -1,0 +1,47 @@
+// Divides attention over threads. The work is a list of tasks of equal cost, each a sample and a
+// key/value head. A task has units: the blocks of queries (forward) or of keys (backward) of each
+// of its query heads. A thread gets consecutive units of about the same cost; where the threads
+// divide the tasks, these are whole tasks. Private to kernels/cpu.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/attention.h"
+
+namespace trident::cpu {
+
+// Units [begin, end) of a task.
+struct AttentionShare {
+  std::int64_t task = 0, begin = 0, end = 0;
+};
+
+class AttentionShares {
+ public:
+  // For at most `threads` threads.
+  AttentionShares(const AttentionShape&, const AttentionMask&, bool backward, int threads);
+  int threads() const { return threads_; }
+  // The shares of a thread, by task. Only the first and the last can be parts of their tasks.
+  std::vector<AttentionShare> of(int thread) const;
+  std::int64_t units_of_head() const { return static_cast<std::int64_t>(costs_.size()); }
+  bool is_whole(const AttentionShare& share) const {
+    return share.begin == 0 && share.end == heads_ * units_of_head();
+  }
+  // Whether a task is divided.
+  bool divides() const { return divides_; }
+
+ private:
+  struct Place {
+    std::int64_t task = 0, unit = 0;
+  };
+  // Where the work of a thread begins.
+  Place begin_of(int thread) const;
+
+  std::int64_t tasks_, heads_;
+  std::vector<std::int64_t> costs_;  // of a head's units
+  std::int64_t head_cost_ = 0;
+  int threads_ = 0;
+  bool divisible_ = false, divides_ = false;
+};
+
+}  // namespace trident::cpu
