@@ -111,7 +111,7 @@ std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens,
 std::vector<float> Evaluator::last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
                                           KeyValueCache* cache, std::int64_t begin) {
   need_finished_step("logits");
-  const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
+  const int ranks = model_.topology().model_ranks();
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (ranks > 1 || rows < 1 || rows > length) {
     throw Error(fmt::format(

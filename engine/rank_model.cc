@@ -68,8 +68,7 @@ std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
   return std::make_unique<ModelStageRunner>(
       context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_, statistics_,
       ModelStageRunner::Shape{
-          .rows = parallel_context_of(config_, topology_).own_rows(rows).count,
-          .hidden = shape_.hidden,
+          .activations = parallel_context_of(config_, topology_).activations({rows, shape_.hidden}),
           .dtype = shape_.dtype,
           .recompute_layers = recompute_layers(config_.activation_checkpointing)},
       first_channel);

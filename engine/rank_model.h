@@ -47,7 +47,7 @@ class RankModel {
   // The pipeline rank that computes the losses.
   int last_stage_rank() const { return last_stage_rank_; }
   double batch_tokens() const;  // of the global batch
-  // The figures that the modules of all ranks report.
+  // What the modules of all ranks report beside their results.
   const StatisticTable& statistics() const { return statistics_; }
 
   // The gathering of weights for passes over micro-batches.

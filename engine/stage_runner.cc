@@ -67,26 +67,27 @@ void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientRed
   }
 }
 
+Tensor ModelStageRunner::zero_statistics() {
+  Tensor sums = context_.empty({statistic_table_.elements()}, DType::i64, Category::activation);
+  fill(context_, sums, 0);
+  return sums;
+}
+
 void ModelStageRunner::begin_statistics() {
-  const auto zeros = [&] {
-    Tensor sums = context_.empty({statistic_table_.elements()}, DType::i64, Category::activation);
-    fill(context_, sums, 0);
-    return sums;
-  };
-  statistics_ = zeros();
-  for (std::size_t i = 0; i < batches_.size(); ++i) {
-    const std::int64_t number = done_ + static_cast<std::int64_t>(i);
-    const auto begun = later_statistics_.find(number);
-    if (i >= microbatches_) {
-      if (begun == later_statistics_.end()) later_statistics_[number] = zeros();
-      batches_[i].statistics = {statistic_table_, later_statistics_.at(number)};
-      continue;
-    }
+  statistics_ = zero_statistics();
+  for (std::size_t i = 0; i < microbatches_; ++i) {
     batches_[i].statistics = {statistic_table_, statistics_};
+    const auto begun = later_statistics_.find(done_ + static_cast<std::int64_t>(i));
     if (begun == later_statistics_.end()) continue;
     add(context_, begun->second, statistics_);
     later_statistics_.erase(begun);
   }
+}
+
+StatisticSums ModelStageRunner::later_statistics(int microbatch) {
+  Tensor& sums = later_statistics_[done_ + microbatch];
+  if (!sums) sums = zero_statistics();
+  return {statistic_table_, sums};
 }
 
 void ModelStageRunner::scale_losses(float scale) {
@@ -191,6 +192,9 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
     versions_[done_ + microbatch] = version;
     batches_[static_cast<std::size_t>(microbatch)].version = version;
   }
+  if (statistics_ && static_cast<std::size_t>(microbatch) >= microbatches_) {
+    batches_[static_cast<std::size_t>(microbatch)].statistics = later_statistics(microbatch);
+  }
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(chunk.stage, microbatch);
   Tensor x = chunk.stage == 0 ? Tensor() : received(inputs_, chunk.stage, microbatch);
@@ -245,7 +249,7 @@ void ModelStageRunner::backward_weight(int chunk, int microbatch) {
 }
 
 Tensor ModelStageRunner::message() {
-  return context_.empty({shape_.rows, shape_.hidden}, shape_.dtype, Category::activation);
+  return context_.empty(shape_.activations.local(), shape_.dtype, Category::activation);
 }
 
 void ModelStageRunner::post_receive(std::map<Key, Tensor>& into, int stage, int microbatch,

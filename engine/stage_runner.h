@@ -25,7 +25,7 @@ namespace trident {
 class ModelStageRunner final : public StageRunner {
  public:
   struct Shape {
-    std::int64_t rows = 0, hidden = 0;  // of the activations between stages on this rank
+    Placement activations;  // of one micro-batch between stages, (T, H)
     DType dtype = DType::f32;
     std::int64_t recompute_layers = 0;  // as in ChunkRunner
   };
@@ -58,8 +58,9 @@ class ModelStageRunner final : public StageRunner {
   // T) in fp32, on the rank with the last stage.
   void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
   const Tensor& token_losses() const { return token_losses_; }
-  // This rank's part of the figures that the modules report beside their results, over the last
-  // pass with backward: (StatisticTable::elements()) i64; undefined if the model reports none.
+  // This rank's part of what the modules of the last pass's micro-batches reported beside their
+  // results: (StatisticTable::elements()) i64. Undefined if the model reports nothing, or if no
+  // backward followed.
   const Tensor& statistics() const { return statistics_; }
   // Waits (in the stream) for the sends.
   void deliver();
@@ -104,8 +105,10 @@ class ModelStageRunner final : public StageRunner {
   // Called after a backward with weight gradients.
   void microbatch_done(int microbatch);
   void forget();
-  // Allocates the sums of this pass. Micro-batches of later passes get sums of their own.
-  void begin_statistics();
+  void begin_statistics();  // of a pass
+  // The sums of a micro-batch of a later pass.
+  StatisticSums later_statistics(int microbatch);
+  Tensor zero_statistics();
   NamedRange named(const char* action, int chunk, int microbatch) const;
   Tensor message();  // allocates a message
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);

@@ -1,6 +1,6 @@
 // The step check: the figures that all ranks need before an update is final. They are loss,
 // gradient norm, whether both are finite, and whether a rank was asked to stop. With them go the
-// figures that modules report (models/statistics.h). It is one all-reduce of integers, so every
+// statistics that modules report (models/statistics.h). It is one all-reduce of integers, so every
 // figure is bitwise identical on all ranks and in all layouts. The rank's thread calls it; every
 // method except the accessors is collective.
 #pragma once
@@ -32,7 +32,7 @@ struct StepResult {
   bool only_overflowed = false;  // not applied, but only because of the loss scale, which can still
                                  // fall
   bool rolled_back = false;      // the weights had been updated optimistically
-  StepStatistics statistics;     // the model's own figures
+  StepStatistics statistics;     // what the model's modules reported
 };
 
 class StepCheck {

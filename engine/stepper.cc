@@ -217,8 +217,8 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
   const bool close =
       request.close || keeps_gradients_ || !(unchecked_ || (post_validation() && unclipped_));
-  const bool is_primary = topology_.place(Group::pipeline) == model_.last_stage_rank() &&
-                          topology_.place(Group::tensor) == 0;
+  const bool is_primary =
+      topology_.place(Group::pipeline) == model_.last_stage_rank() && topology_.leads_layers();
   // Enqueued before the host waits for the loss.
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
   const double loss = is_primary ? sum_on_host(context_, losses) : 0;

@@ -42,7 +42,7 @@ class Architecture : public FamilyFormats {
                                                int index, const std::string& name) const;
   virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
-  // The figures that the modules of all layers report beside their results.
+  // What the modules of all layers and the head report beside their results.
   virtual std::vector<Statistic> statistics(const TransformerShape&) const { return {}; }
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.

@@ -62,7 +62,7 @@ struct MicroBatch {
   std::int64_t begin = 0;
   KeyValueCache* cache = nullptr;
   std::int64_t logit_rows = 0;  // compute logits of the last `logit_rows` rows only; 0: of all
-  StatisticSums statistics;     // the figures that forward reports beside its result
+  StatisticSums statistics;     // what forward reports beside its result
 };
 
 // The activations that one module saves for one micro-batch from forward to backward_weight. The

@@ -19,6 +19,10 @@ ParallelContext::Range ParallelContext::own(std::int64_t extent) const {
   return {options_.rank * count, count};
 }
 
+Placement ParallelContext::activations(const Shape& global) const {
+  return options_.sequence_parallel ? sharded(global, 0) : Placement::replicated(global);
+}
+
 ParallelContext::Range ParallelContext::own_rows(std::int64_t rows) const {
   return options_.sequence_parallel ? own(rows) : Range{0, rows};
 }

@@ -51,21 +51,26 @@ class ParallelContext {
   // The ranks that share each layer.
   const ProcessGroup& layer_group() const { return options_.tensor; }
 
+  // Where activations (T, H) between the linear layers lie: rows sharded under sequence
+  // parallelism, else the same on all ranks.
+  Placement activations(const Shape& global) const;
   // This rank's part of `extent` equal things of a layer, such as heads.
   struct Range {
     std::int64_t begin = 0, count = 0;
   };
   Range own(std::int64_t extent) const;
-  // The rows of activations between the linear layers that this rank holds of `rows`: T/t under
-  // sequence parallelism, else T.
+  // The rows of activations() that this rank holds of `rows`: T/t under sequence parallelism, else
+  // T.
   Range own_rows(std::int64_t rows) const;
   // The index, within the micro-batch, of the first row of an activation (T or T/t, H) between the
   // linear layers.
   std::int64_t first_row(const Tensor& x) const;
   bool shares_rows() const { return options_.sequence_parallel; }
-  // Whether a sum over the activations between the linear layers takes this rank's rows: all ranks'
-  // under sequence parallelism, else the first rank's, as all have the same rows.
-  bool counts_rows() const { return options_.sequence_parallel || options_.rank == 0; }
+  // Whether a sum over a micro-batch takes the `held` of its `all` rows (tokens) that this rank
+  // has: ranks with all rows have the same ones, so the first of them counts.
+  bool counts_rows(std::int64_t held, std::int64_t all) const {
+    return held < all || options_.rank == 0;
+  }
   bool gathers_again() const { return options_.gathers_again; }
 
   // The placement of a parameter: replicated on each rank (its gradient is partial under sequence

@@ -68,6 +68,14 @@ int place_of(const Mesh& mesh, StageEnds ends, std::string_view traffic, int ran
   return static_cast<int>(std::find(holders.begin(), holders.end(), rank) - holders.begin());
 }
 
+int Topology::model_ranks() const {
+  return size(Group::tensor) * size(Group::pipeline);
+}
+
+bool Topology::leads_layers() const {
+  return place(Group::tensor) == 0;
+}
+
 const ProcessGroup& Topology::of(Group group) const {
   static const ProcessGroup none;
   const auto found = groups.find(group);

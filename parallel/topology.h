@@ -54,6 +54,10 @@ struct Topology {
   // Also for groups that carry no traffic of their own.
   int place(Group group) const { return mesh.place(world.rank(), group); }
   int size(Group group) const { return mesh.size(group); }
+  // The ranks that hold one replica of the model together.
+  int model_ranks() const;
+  // Whether this rank is the first of those that share each layer, and so have the same losses.
+  bool leads_layers() const;
   // This rank among the ranks that hold this part and see the same samples.
   Holder holder(const Placement& placement) const {
     return placement.holder([this](Group group) { return place(group); },

@@ -27,8 +27,8 @@ std::int64_t whole(const Json& value) {
   return std::abs(number) < 9e18 ? static_cast<std::int64_t>(number) : 0;
 }
 
-// A whole number without a fraction, as counts are.
-Json shortest(double value) {
+// Counts are written as integers.
+Json plain_number(double value) {
   const bool is_whole = std::abs(value) < 1e15 && value == std::trunc(value);
   return is_whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
 }
@@ -39,22 +39,20 @@ Json statistics_json(const StepStatistics& all) {
     Json& list = figures[name] = Json::array();
     for (const std::vector<double>& values : layers) {
       Json& layer = list.emplace_back(Json::array());
-      for (const double value : values) layer.push_back(shortest(value));
+      for (const double value : values) layer.push_back(plain_number(value));
     }
   }
   return figures;
 }
 
 void read_statistics(const Json& value, StepStatistics& all) {
-  if (!value.is_object()) return;
   for (const auto& [name, layers] : value.items()) {
     if (!layers.is_array()) continue;
     auto& list = all.statistics[name];
     for (const Json& layer : layers) {
       std::vector<double>& values = list.emplace_back();
-      for (const Json& one : layer.is_array() ? layer : Json::array()) {
-        values.push_back(number(one));
-      }
+      if (!layer.is_array()) continue;
+      for (const Json& one : layer) values.push_back(number(one));
     }
   }
 }
@@ -159,9 +157,9 @@ IterationMetrics metrics_of_line(const Json& line) {
       m.failed_saves = whole(value);
     } else if (name == "validation_loss") {
       read_validation(value, m);
-    } else if (name == "auxiliary_losses") {
+    } else if (name == "auxiliary_losses" && value.is_object()) {
       read_map(value, m.statistics.auxiliary_losses, number);
-    } else if (name == "statistics") {
+    } else if (name == "statistics" && value.is_object()) {
       read_statistics(value, m.statistics);
     } else if (value.is_number()) {
       m.extra[name] = number(value);

@@ -8,7 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <ranges>
+#include <set>
 
 #include "base/error.h"
 #include "base/files/file.h"
@@ -25,7 +29,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using History = std::vector<IterationMetrics>;
-using Layers = std::vector<std::vector<double>>;  // of a statistic
 
 constexpr std::size_t most_points = 4000;
 constexpr std::size_t most_marks = 1000;  // of values that are not finite
@@ -50,7 +53,8 @@ struct Intervals {
   std::size_t size;
 };
 
-using Value = std::function<double(const IterationMetrics&)>;
+// Nothing where an iteration lacks the value.
+using Value = std::function<std::optional<double>(const IterationMetrics&)>;
 
 // The weight of an iteration in a rate: an interval's tokens over its time.
 double time_of(const IterationMetrics& m) {
@@ -67,14 +71,16 @@ Json curve(
     double sum = 0, weights = 0, plain = 0, least = INFINITY, most = -INFINITY;
     std::size_t finite = 0;
     for (std::size_t i = begin; i < end; ++i) {
-      const double one = value(intervals.history[i]);
+      const std::optional<double> known = value(intervals.history[i]);
+      if (!known) continue;
+      const double one = *known;
       if (!std::isfinite(one)) {
         if (marks.size() < most_marks) marks.push_back(intervals.history[i].iteration);
         continue;
       }
       plain += one;
-      sum += weight(intervals.history[i]) * one;
-      weights += weight(intervals.history[i]);
+      sum += *weight(intervals.history[i]) * one;
+      weights += *weight(intervals.history[i]);
       least = std::min(least, one);
       most = std::max(most, one);
       ++finite;
@@ -142,38 +148,64 @@ Json curves(const ReportedRun& run) {
   return all;
 }
 
-// The figures of the model's own: a curve for each auxiliary loss. For each statistic the mean
-// over layers as a curve, and the last iteration's values by layer.
-Json model_figures(const History& history) {
+// A page shows no more than these of a model's statistics.
+constexpr std::size_t most_names = 32, most_layers = 256, most_values = 1024;
+
+// The mean over layers; nothing if no layer has a value.
+std::optional<double> mean_over_layers(const IterationMetrics& m, const std::string& name) {
+  const auto found = m.statistics.statistics.find(name);
+  if (found == m.statistics.statistics.end()) return std::nullopt;
+  double sum = 0;
+  std::int64_t count = 0;
+  for (const auto& layer : found->second) {
+    for (const double value : layer) sum += value, ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
+}
+
+// The values of each layer in the last iteration that has them.
+Json last_by_layer(const std::vector<std::vector<double>>& layers) {
+  Json rows = Json::array();
+  for (const std::vector<double>& values : layers | std::views::take(most_layers)) {
+    Json& row = rows.emplace_back(Json::array());
+    for (const double value : values | std::views::take(most_values)) row.push_back(rounded(value));
+  }
+  return rows;
+}
+
+// What the model's modules reported: lists of {name, curve} of auxiliary losses and of statistics
+// with one value a layer, and of {name, last} of others.
+Json model_statistics(const History& history) {
   const Intervals intervals(history);
-  const StepStatistics& last = history.back().statistics;
-  Json losses = Json::object(), statistics = Json::object();
-  for (const auto& [name, loss] : last.auxiliary_losses) {
-    losses[name] = curve(intervals, [&name = name](const IterationMetrics& m) {
+  std::set<std::string> losses;
+  std::map<std::string, const std::vector<std::vector<double>>*> last;
+  for (const IterationMetrics& m : history) {
+    for (const auto& [name, loss] : m.statistics.auxiliary_losses) losses.insert(name);
+    for (const auto& [name, layers] : m.statistics.statistics) last[name] = &layers;
+  }
+  Json result{{"auxiliary_losses", Json::array()}, {"statistics", Json::array()}};
+  for (const std::string& name : losses | std::views::take(most_names)) {
+    const auto value = [&](const IterationMetrics& m) -> std::optional<double> {
       const auto found = m.statistics.auxiliary_losses.find(name);
-      return found == m.statistics.auxiliary_losses.end() ? NAN : found->second;
-    });
+      if (found == m.statistics.auxiliary_losses.end()) return std::nullopt;
+      return found->second;
+    };
+    result["auxiliary_losses"].push_back({{"name", name}, {"curve", curve(intervals, value)}});
   }
-  for (const auto& [name, layers] : last.statistics) {
-    Json& by_layer = statistics[name]["last"] = Json::array();
-    for (const std::vector<double>& values : layers) {
-      Json& row = by_layer.emplace_back(Json::array());
-      for (const double value : values) row.push_back(rounded(value));
+  for (const auto& [name, layers] : last | std::views::take(most_names)) {
+    const bool is_list =
+        std::ranges::any_of(*layers, [](const auto& one) { return one.size() > 1; });
+    Json& one = result["statistics"].emplace_back(Json{{"name", name}});
+    if (is_list) {
+      one["last"] = last_by_layer(*layers);
+    } else {
+      one["curve"] = curve(intervals, [&name = name](const IterationMetrics& m) {
+        return mean_over_layers(m, name);
+      });
     }
-    const bool is_vector =
-        std::ranges::any_of(layers, [](const auto& one) { return one.size() > 1; });
-    if (is_vector) continue;
-    statistics[name]["curve"] = curve(intervals, [&name = name](const IterationMetrics& m) {
-      const auto found = m.statistics.statistics.find(name);
-      double sum = 0;
-      std::int64_t count = 0;
-      for (const auto& layer : found == m.statistics.statistics.end() ? Layers() : found->second) {
-        for (const double value : layer) sum += value, ++count;
-      }
-      return count > 0 ? sum / static_cast<double>(count) : NAN;
-    });
   }
-  return {{"auxiliary_losses", losses}, {"statistics", statistics}};
+  return result;
 }
 
 Json resumptions(const ReportedRun& run) {
@@ -234,7 +266,7 @@ Json data_of(const ReportedRun& run) {
   if (run.history.empty()) return data;
   data["pipeline"] = pipeline_ranks(run.history);
   data["curves"] = curves(run);
-  data["model"] = model_figures(run.history);
+  data["model"] = model_statistics(run.history);
   data["resumptions"] = resumptions(run);
   data["validation"] = validation(run.history);
   data["bytes_sent"] = bytes_sent(run.history);

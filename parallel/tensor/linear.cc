@@ -73,6 +73,24 @@ void Linear::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
   into.push_back(weight_.parameter());
 }
 
+Placement Linear::input(std::int64_t rows) const {
+  const Placement& weight = weight_.parameter()->spec().placement;
+  const Shape global{rows, weight.global.dim(1)};
+  if (!weight.is_sharded_along(1)) return parallel_.activations(global);
+  Placement placement = Placement::replicated(global);
+  placement.shardings[1] = weight.shardings[1];
+  return placement;
+}
+
+Placement Linear::output(std::int64_t rows) const {
+  const Placement& weight = weight_.parameter()->spec().placement;
+  const Shape global{rows, weight.global.dim(0)};
+  if (!weight.is_sharded_along(0)) return parallel_.activations(global);
+  Placement placement = Placement::replicated(global);
+  placement.shardings[1] = weight.shardings[0];
+  return placement;
+}
+
 Tensor Linear::forward(Context& context, WeightVersion version, const Tensor& x,
                        LinearActivations& saved) const {
   Tensor y;

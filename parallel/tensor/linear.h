@@ -50,6 +50,10 @@ class Linear {
   // `weight`: (out/t, in), (out, in/t) or (out, in), by the role; `bias` may be undefined.
   Linear(ParallelContext parallel, LinearRole role, Weight weight, Weight bias);
 
+  // Where the input and the output of forward lie, and so their gradients, for `rows` rows (T).
+  Placement input(std::int64_t rows) const;
+  Placement output(std::int64_t rows) const;
+
   // column: x (T or T/t, in) → (T, out/t). row: (T, in/t) → (T or T/t, out). replicated: (T or T/t,
   // in) → (T or T/t, out).
   Tensor forward(Context&, WeightVersion, const Tensor& x, LinearActivations&) const;

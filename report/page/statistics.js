@@ -1,42 +1,40 @@
-// The figures of a model's own: auxiliary losses, and statistics of its layers.
+// What a model's modules reported: auxiliary losses, and statistics of its layers.
 
-const namesOf = kind => [...new Set(trained().flatMap(([run]) => Object.keys(run.model[kind])))];
+// The entry of a run with this name; undefined if there is none.
+const entryOf = (run, kind, name) => run.model[kind].find(one => one.name === name);
+const namesOf = kind => [...new Set(trained().flatMap(([run]) => run.model[kind].map(one => one.name)))];
 const idOf = text => text.replace(/[^A-Za-z0-9]+/g, '-');
-function curvesOf(id, caption, curve, unit) {
-  const list = trained().filter(([run]) => curve(run));
-  const series = list.map(([run, r]) => {
-    const c = curve(run);
-    return {run, name: several ? run.label : caption, hides: several ? run.key : undefined, stroke: colour(r), dash: dashes(r),
-      mean: c.mean, low: c.low, high: c.high, marks: c.not_finite};
-  });
+function statisticCurves(id, caption, kind, name, unit) {
+  const series = trained().map(([run, r]) => [run, r, (entryOf(run, kind, name) || {}).curve]).filter(([, , c]) => c).map(([run, r, c]) => (
+    {run, name: several ? run.label : caption, hides: several ? run.key : undefined, stroke: colour(r), dash: dashes(r),
+      mean: c.mean, low: c.low, high: c.high, marks: c.not_finite}));
   return series.length ? lineChart(id, caption, series, {unit}) : null;
 }
 const auxiliaryLosses = () => namesOf('auxiliary_losses').map((name, i) =>
-  curvesOf(`auxiliary-${i}-${idOf(name)}`, `Auxiliary loss: ${name}`, run => run.model.auxiliary_losses[name], 'nats a token'));
+  statisticCurves(`auxiliary-${i}-${idOf(name)}`, `Auxiliary loss: ${name}`, 'auxiliary_losses', name, 'nats a token'));
 function statistics() {
   return namesOf('statistics').flatMap((name, i) => {
     const id = `statistic-${i}-${idOf(name)}`;
-    const curve = curvesOf(id, name, run => (run.model.statistics[name] || {}).curve, 'mean over layers');
-    const maps = trained().filter(([run]) => run.model.statistics[name] && !run.model.statistics[name].curve)
-      .map(([run, r]) => heatMap(`${id}${several ? '-' + r : ''}`, name, run, run.model.statistics[name].last));
-    return [curve, ...maps];
+    const maps = trained().map(([run, r]) => [run, r, (entryOf(run, 'statistics', name) || {}).last]).filter(([, , last]) => last)
+      .map(([run, r, last]) => heatMap(`${id}${several ? '-' + r : ''}`, name, run, last));
+    return [statisticCurves(id, name, 'statistics', name, 'mean over layers'), ...maps];
   });
 }
 // A row for each layer, a cell for each value; darker is larger.
 function heatMap(id, name, run, layers) {
   const rows = layers.map((values, layer) => [layer, values]).filter(([, values]) => values.length);
-  const largest = most([1e-9, ...rows.flatMap(([, values]) => values.filter(isNumber))]);
+  const largest = most([0, ...rows.flatMap(([, values]) => values.filter(isNumber))]);
   const columns = most([1, ...rows.map(([, values]) => values.length)]);
   const caption = `${name} by layer` + (several ? `: ${run.label}` : '');
   const drawing = figure(id, caption, (width, self) => {
-    const left = 12 + widest(rows.map(([layer]) => `layer ${layer}`)), wide = (width - left - 4) / columns;
+    const left = 12 + widest([`layer ${layers.length}`]), wide = (width - left - 4) / columns;
     const high = Math.max(4, Math.min(18, 420 / rows.length)), labelled = Math.ceil(14 / high);
     const picture = svg('svg', {viewBox: `0 0 ${width} ${Math.ceil(rows.length * high + 8)}`, role: 'img', 'aria-label': caption});
     rows.forEach(([layer, values], i) => {
       if (i % labelled === 0) picture.append(svg('text', {x: left - 6, y: (i * high + Math.max(high, 14) - 2).toFixed(1), 'text-anchor': 'end'}, `layer ${layer}`));
       values.forEach((value, k) => picture.append(svg('rect', {class: 'cell', x: (left + k * wide).toFixed(1), y: (i * high).toFixed(1),
         width: Math.max(0.5, wide - (wide > 4 ? 1 : 0)).toFixed(1), height: (high - (high > 6 ? 1 : 0)).toFixed(1),
-        fill: 'var(--c0)', 'fill-opacity': isNumber(value) ? (0.06 + 0.94 * Math.max(0, value) / largest).toFixed(3) : 0},
+        fill: 'var(--c0)', 'fill-opacity': isNumber(value) ? (0.06 + 0.94 * Math.max(0, value) / (largest || 1)).toFixed(3) : 0},
       svg('title', {}, `layer ${layer}, ${k}: ${shown(value)}`))));
     });
     self.note.textContent = `darkest: ${shown(largest)}`;

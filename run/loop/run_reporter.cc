@@ -21,6 +21,23 @@ double seconds_since_1970() {
   return static_cast<double>(ms) * 1e-3;
 }
 
+// Leaves out statistics with several values a layer, but every few iterations: a line has
+// `most_values` of them on average. `last`: the run ends with this iteration.
+void leave_out_lists(IterationMetrics& metrics, bool last) {
+  constexpr std::int64_t most_values = 256;
+  std::int64_t values = 0;
+  const auto is_list = [](const auto& one) {
+    return std::ranges::any_of(one.second, [](const auto& layer) { return layer.size() > 1; });
+  };
+  for (const auto& one : metrics.statistics.statistics) {
+    for (const auto& layer : one.second) values += is_list(one) ? std::ssize(layer) : 0;
+  }
+  const std::int64_t every = std::max<std::int64_t>(1, values / most_values);
+  if (!last && metrics.iteration % every != 0) {
+    std::erase_if(metrics.statistics.statistics, is_list);
+  }
+}
+
 }  // namespace
 
 RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world,
@@ -120,6 +137,7 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
   metrics.statistics = step.statistics;
+  leave_out_lists(metrics, iteration.k + 1 == config_.training.train_iters);
   if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
   if (config_.checkpoint.save_interval > 0 || config_.checkpoint.local.interval > 0) {
     metrics.save_pause_ms = iteration.save_pause_ms;
@@ -140,6 +158,7 @@ void RunReporter::iteration(const CompletedIteration& iteration, const StepResul
     hooks_.on_iteration(metrics);
   }
   log_->write(metrics);
+  metrics.statistics.statistics.clear();  // they may be large
   summary_.history.push_back(std::move(metrics));
   if (drawn) draw(iteration.k, figures);
   pass_messages_on();

@@ -1,10 +1,11 @@
-// Figures that modules report beside forward's tensor: a family whose MLPs add an auxiliary loss,
-// a mean and counts, in several layouts.
+// What modules report beside forward's tensor: a family whose MLPs add an auxiliary loss, a mean
+// and counts, in several layouts.
 #include "models/statistics.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "base/error.h"
 #include "core/exact_sum.h"
 #include "engine/setup/from_config.h"
+#include "planner/plan/plan_check.h"
 #include "report/iteration_metrics.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
@@ -32,12 +34,12 @@ struct PenalisedActivations final : SavedActivations {
   Tensor y;
 };
 
-// An MLP with the auxiliary loss coefficient · mean(y²) of a token's output y. Its figures: the
+// An MLP with the auxiliary loss coefficient · mean(y²) of a token's output y. It reports also the
 // largest |y| of a token, as a mean over tokens, and the numbers of outputs below 0 and of others.
 class Penalised final : public Module {
  public:
   Penalised(std::unique_ptr<Module> inner, const ParallelContext& parallel, std::int64_t layer)
-      : inner_(std::move(inner)), reports_(parallel.counts_rows()), layer_(layer) {}
+      : inner_(std::move(inner)), parallel_(parallel), layer_(layer) {}
 
   std::vector<std::shared_ptr<Parameter>> parameters() const override {
     return inner_->parameters();
@@ -74,7 +76,7 @@ class Penalised final : public Module {
         loss[row] = coefficient * sum / static_cast<double>(width);
       }
     });
-    if (reports_) {
+    if (parallel_.counts_rows(rows, batch.batch * batch.sequence)) {
       batch.statistics.add(context, "penalty", layer_, losses);
       batch.statistics.add(context, "largest", layer_, largest);
       batch.statistics.count(context, "signs", layer_, counts);
@@ -103,12 +105,14 @@ class Penalised final : public Module {
 
  private:
   std::unique_ptr<Module> inner_;
-  bool reports_;
+  ParallelContext parallel_;
   std::int64_t layer_;
 };
 
 class PenalisedGpt2 final : public Architecture {
  public:
+  // `more` counts that stay 0.
+  explicit PenalisedGpt2(std::int64_t more = 0) : more_(more) {}
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
   std::unique_ptr<Module> feed_forward(const ParallelContext& parallel,
                                        const TransformerShape& shape, int index,
@@ -125,6 +129,7 @@ class PenalisedGpt2 final : public Architecture {
       list.push_back({"largest", StatisticKind::mean, layer});
       list.push_back({"signs", StatisticKind::count, layer, 2});
     }
+    if (more_ > 0) list.push_back({"more", StatisticKind::count, 0, more_});
     return list;
   }
   std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
@@ -136,6 +141,7 @@ class PenalisedGpt2 final : public Architecture {
   std::string model_config(std::string_view) const override { return "{}"; }
 
  private:
+  std::int64_t more_;
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
 };
 
@@ -150,9 +156,22 @@ Config config_of(const TempDir& dir, const Layout& layout, const Overrides& over
                        {}, constraints_of(registry));
 }
 
+// The metrics as they are written. The run is asked to stop after an iteration, unless that is 0.
+std::vector<IterationMetrics> history_of(const Config& config, std::int64_t last = 0) {
+  std::vector<IterationMetrics> all;
+  std::atomic<bool> stop = false;
+  TrainerHooks hooks;
+  hooks.stop = &stop;
+  hooks.on_iteration = [&](IterationMetrics& m) {
+    all.push_back(m);
+    if (m.iteration == last) stop = true;
+  };
+  train(config, On::cpu, hooks);
+  return all;
+}
 std::vector<IterationMetrics> history(const Layout& layout, const Overrides& overrides) {
   const TempDir dir;
-  return train(config_of(dir, layout, overrides), On::cpu).history;
+  return history_of(config_of(dir, layout, overrides));
 }
 
 void expect_same_figures(const std::vector<IterationMetrics>& a,
@@ -246,7 +265,6 @@ TEST(Statistics, TheGradientIsThatOfTheMeanLossAndTheAuxiliaryLosses) {
 // Micro-batches whose forward an earlier iteration ran count in their own iteration.
 TEST(Statistics, AnAsynchronousScheduleCountsEachMicroBatchInItsIteration) {
   const TempDir dir;
-  const auto alone = history({}, {});
   for (const char* schedule : {"pipedream", "pipedream_2bw"}) {
     const Layout layout{1, 1, 2};
     const Overrides overrides{std::string("pipeline.schedule=") + schedule,
@@ -261,6 +279,34 @@ TEST(Statistics, AnAsynchronousScheduleCountsEachMicroBatchInItsIteration) {
       }
     }
   }
+}
+
+// A resumed run repeats the forwards that were in flight, here of two later iterations.
+TEST(Statistics, AResumedAsynchronousRunReportsTheSame) {
+  const std::pair<const char*, const char*> cases[] = {{"pipedream", "6"}, {"pipedream_2bw", "4"}};
+  for (const auto& [schedule, micro_batch] : cases) {
+    const Overrides overrides{std::string("pipeline.schedule=") + schedule, "gradient_clipping=0",
+                              std::string("batch.micro_batch_size=") + micro_batch,
+                              "model.tie_word_embeddings=false", "training.train_iters=8"};
+    const Layout layout{1, 1, 4};
+    const auto whole = history(layout, overrides);
+    ASSERT_EQ(whole.size(), 8U);
+    const TempDir dir;
+    const Config saved = config_of(dir, layout,
+                                   overrides + Overrides{"checkpoint.save=" + (dir / "saved"),
+                                                         "checkpoint.save_interval=100"});
+    auto parts = history_of(saved, 3);
+    ASSERT_LT(parts.size(), 8U);
+    for (auto& m : history_of(saved)) parts.push_back(std::move(m));
+    expect_same_figures(parts, whole, schedule);
+  }
+}
+
+TEST(Statistics, MemoryAndTrafficAreAsPlanned) {
+  Registry registry = built_in_registry();
+  registry.architectures["penalised"] = std::make_shared<PenalisedGpt2>(4000);
+  const Overrides overrides{"model.architecture=penalised", "batch.global_batch_size=48"};
+  expect_planned({"gpt2", {2, 1, 2}, overrides}, 0, constraints_of(registry));
 }
 
 TEST(Statistics, AMetricsLineHasThem) {
@@ -310,8 +356,8 @@ TEST(Statistics, ATableRefusesFiguresThatDontFit) {
   const Statistic good{"load", StatisticKind::count, 1, 4};
   const StatisticTable table({good, {"z", StatisticKind::auxiliary_loss, 0}});
   EXPECT_EQ(table.elements(), 4 + ExactSum::limbs + 1);
-  EXPECT_EQ(table.of("load", 1).elements, 4);
-  EXPECT_THROW(table.of("load", 0), Error);
+  EXPECT_EQ(table.range_of("load", 1).elements, 4);
+  EXPECT_THROW(table.range_of("load", 0), Error);
   EXPECT_THROW(StatisticTable({good, good}), Error);
   EXPECT_THROW(StatisticTable({{"a", StatisticKind::count, 0, 0}}), Error);
   EXPECT_THROW(StatisticTable({{"a", StatisticKind::mean, 0, 2}}), Error);

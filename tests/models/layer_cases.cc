@@ -141,11 +141,7 @@ TransformerShape llama_shape() {
 }
 
 Placement rows_of(const ParallelContext& parallel, const TransformerShape& shape) {
-  const Shape global{kRows, shape.hidden};
-  return parallel.shares_rows() ? parallel.sharded(global, 0) : Placement::replicated(global);
-}
-Placement ffn_columns(const ParallelContext& parallel, const TransformerShape& shape) {
-  return parallel.sharded({kRows, shape.ffn}, 1);
+  return parallel.activations({kRows, shape.hidden});
 }
 Placement logits_of(const ParallelContext& parallel, const TransformerShape& shape) {
   return parallel.sharded({kRows, shape.vocabulary}, 1, shape.padded_vocabulary);
@@ -170,67 +166,31 @@ LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
              const Values& x) { return reference::norm(x, weights, "norm", s); }};
 }
 
-LayerCase column_case() {
-  return {"ColumnParallelLinear",
+// A layer says where its input and output lie.
+LayerCase linear_case(const std::string& name, LinearRole role) {
+  const auto layer = [role](const ParallelContext& parallel, const TransformerShape& s) {
+    return parallel.linear({.name = "linear",
+                            .role = role,
+                            .in = s.hidden,
+                            .out = {s.ffn},
+                            .bias = true,
+                            .init_deviation = 1});
+  };
+  return {name,
           gpt2_shape(),
-          [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<LinearActivations>(parallel.linear({.name = "column",
-                                                                  .role = LinearRole::column,
-                                                                  .in = s.hidden,
-                                                                  .out = {s.ffn},
-                                                                  .bias = true,
-                                                                  .init_deviation = 1}));
+          [=](const ParallelContext& parallel, const TransformerShape& s) {
+            return whole_part<LinearActivations>(layer(parallel, s));
           },
-          rows_of,
-          ffn_columns,
+          [=](const ParallelContext& parallel, const TransformerShape& s) {
+            return layer(parallel, s).input(kRows);
+          },
+          [=](const ParallelContext& parallel, const TransformerShape& s) {
+            return layer(parallel, s).output(kRows);
+          },
           [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
              const Values& x) {
-            return reference::linear(x, weights.at("column.weight"), &weights.at("column.bias"),
+            return reference::linear(x, weights.at("linear.weight"), &weights.at("linear.bias"),
                                      reference::count(s.hidden));
-          }};
-}
-
-LayerCase replicated_case() {
-  return {"ReplicatedLinear",
-          gpt2_shape(),
-          [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<LinearActivations>(parallel.linear({.name = "replicated",
-                                                                  .role = LinearRole::replicated,
-                                                                  .in = s.hidden,
-                                                                  .out = {s.ffn},
-                                                                  .bias = true,
-                                                                  .init_deviation = 1}));
-          },
-          rows_of,
-          [](const ParallelContext& parallel, const TransformerShape& s) {
-            const Shape global{kRows, s.ffn};
-            return parallel.shares_rows() ? parallel.sharded(global, 0)
-                                          : Placement::replicated(global);
-          },
-          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
-             const Values& x) {
-            return reference::linear(x, weights.at("replicated.weight"),
-                                     &weights.at("replicated.bias"), reference::count(s.hidden));
-          }};
-}
-
-LayerCase row_case() {
-  return {"RowParallelLinear",
-          gpt2_shape(),
-          [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<LinearActivations>(parallel.linear({.name = "row",
-                                                                  .role = LinearRole::row,
-                                                                  .in = s.ffn,
-                                                                  .out = {s.hidden},
-                                                                  .bias = true,
-                                                                  .init_deviation = 1}));
-          },
-          ffn_columns,
-          rows_of,
-          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
-             const Values& x) {
-            return reference::linear(x, weights.at("row.weight"), &weights.at("row.bias"),
-                                     reference::count(s.ffn));
           }};
 }
 
@@ -383,9 +343,9 @@ std::vector<LayerCase> layer_cases() {
       100, 4, {.factor = 3, .beta_fast = 2, .beta_slow = 0.1, .original = 6, .amplitude = 1.2});
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),
-          column_case(),
-          row_case(),
-          replicated_case(),
+          linear_case("ColumnParallelLinear", LinearRole::column),
+          linear_case("RowParallelLinear", LinearRole::row),
+          linear_case("ReplicatedLinear", LinearRole::replicated),
           lookup_case(),
           loss_case("VocabParallelCrossEntropy", 0),
           loss_case("VocabParallelCrossEntropySmoothed", 0.2f),

@@ -6,6 +6,7 @@
 
 #include "engine/monitor.h"
 #include "engine/setup/from_config.h"
+#include "engine/setup/registry.h"
 #include "models/architecture.h"
 #include "planner/plan/plan.h"
 #include "support/temp_dir.h"
@@ -76,7 +77,7 @@ void expect_planned(const PlanCase& c, std::int64_t libraries,
   const TempDir dir;
   const Config config = seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides,
                                       axes_of(c.layout), constraints);
-  const Plan plan = plan_each_rank(config, *built_in_architectures().at(config.model.architecture));
+  const Plan plan = plan_each_rank(config, *architecture_of(config));
   ASSERT_EQ(plan.world_size, config.world_size());
   ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());
   std::vector<Measured> ranks(plan.ranks.size());
