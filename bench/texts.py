@@ -211,7 +211,7 @@ def seconds(tokens):
                        eos_token_id=None, pad_token_id=0)
     return time.perf_counter() - begin
 seconds(8)
-print(seconds(201) - seconds(1))
+print(seconds(401) - seconds(1))
 """
 
 
@@ -227,7 +227,7 @@ def seconds(tokens):
         if i == tokens:
             return time.perf_counter() - begin
 seconds(8)
-print(seconds(201) - seconds(1))
+print(seconds(401) - seconds(1))
 """
 
 
@@ -250,10 +250,10 @@ def generate(program, folder):
                        capture_output=True)
         others["llama.cpp"] = LLAMA_CPP, weights / "x.gguf"
     ours, theirs = [], {name: [] for name in others}
-    for _ in range(RUNS):
-        ours.append(200 / (seconds(201) - seconds(1)))
+    for _ in range(5):
+        ours.append(400 / (seconds(401) - seconds(1)))
         for name, (script, path) in others.items():
-            theirs[name].append(200 / float(subprocess.run(
+            theirs[name].append(400 / float(subprocess.run(
                 [sys.executable, "-c", script, path, str(THREADS)], check=True,
                 capture_output=True, text=True).stdout))
     own = statistics.median(ours)
