@@ -20,10 +20,12 @@ simd::AttentionSizes sizes_of(const AttentionShape& shape) {
           .value_dim = shape.value_dim()};
 }
 
-std::int64_t task_floats(Context& context, const AttentionShape& shape, bool backward) {
+std::int64_t task_floats(Context& context, const AttentionShape& shape, bool backward,
+                         const AttentionShares& shares) {
   const simd::Table& table = *state_of(context).table;
-  const std::int64_t floats = backward ? table.attention_backward_scratch(sizes_of(shape))
-                                       : table.attention_forward_scratch(sizes_of(shape));
+  const std::int64_t floats =
+      backward ? table.attention_backward_scratch(sizes_of(shape), shares.any_whole())
+               : table.attention_forward_scratch(sizes_of(shape));
   return (floats + 15) / 16 * 16;
 }
 float* take_scratch(const Access& access, Context& context, std::int64_t floats) {
@@ -31,38 +33,63 @@ float* take_scratch(const Access& access, Context& context, std::int64_t floats)
       access, context, floats * static_cast<std::int64_t>(sizeof(float))));
 }
 
-// The floats of AttentionSums: a thread may have two, of its first and of its last task. They share
-// those of the queries, as at most one of each is needed.
+// The floats of the AttentionSums of a thread, which has up to two parts of tasks. They share those
+// of the queries, as at most one of each is needed.
 struct SumFloats {
-  SumFloats(const AttentionShape& shape, bool any) {
-    if (!any) return;
+  SumFloats(const AttentionShape& shape, int most_parts) : parts(most_parts) {
+    if (parts == 0) return;
     const auto rounded = [](std::int64_t n) { return (n + 15) / 16 * 16; };
     keys = shape.keys() * rounded(shape.head_dim);
     values = shape.keys() * rounded(shape.value_dim());
     queries = shape.sequence * rounded(shape.head_dim);
   }
-  std::int64_t all() const { return 2 * (keys + values + queries); }
+  std::int64_t all() const { return parts * (keys + values) + 2 * queries; }
 
-  std::int64_t keys = 0, values = 0, queries = 0;
+  std::int64_t parts, keys = 0, values = 0, queries = 0;
 };
 
+// The division of a call's work over threads, and the floats that each of them needs.
+struct CallShares {
+  CallShares(Context& context, const AttentionShape& shape, const AttentionMask& mask,
+             bool backward, int threads)
+      : shares(shape, mask, backward, threads),
+        task(task_floats(context, shape, backward, shares)),
+        sums(shape, backward ? shares.most_parts() : 0),
+        floats(task + sums.all()) {}
+
+  AttentionShares shares;
+  std::int64_t task;
+  SumFloats sums;
+  std::int64_t floats;
+};
+
+// Divides the work over fewer threads where the scratch of all would take too much memory.
+CallShares shares_of(Context& context, const AttentionShape& shape, const AttentionMask& mask,
+                     bool backward) {
+  constexpr std::int64_t most_floats = std::int64_t{1} << 28;  // 1 GiB
+  const int threads = context.team().size();
+  CallShares shares(context, shape, mask, backward, threads);
+  const std::int64_t fit = std::max(most_floats / shares.floats, shape.batch * shape.groups);
+  if (!shares.shares.divides() || shares.shares.threads() <= fit) return shares;
+  return CallShares(context, shape, mask, backward, static_cast<int>(fit));
+}
+
 // The scratch of a call: that of each thread with its sums, then `shared` floats.
-struct CallScratch {
+struct CallScratch : CallShares {
   CallScratch(const Access& access, Context& context, const AttentionShape& shape,
               const AttentionMask& mask, bool backward, std::int64_t shared)
-      : shares(shape, mask, backward, context.team().size()),
-        task(task_floats(context, shape, backward)),
-        sums(shape, backward && shares.divides()) {
-    floats = task + sums.all();
-    if (shares.threads() > 0)
+      : CallShares(shares_of(context, shape, mask, backward)) {
+    if (shares.threads() > 0) {
       memory = take_scratch(access, context, shares.threads() * floats + shared);
+    }
   }
   float* of_thread(int thread) const { return memory + thread * floats; }
   float* shared() const { return memory + shares.threads() * floats; }
   // The sums of a thread's first or last share.
   simd::AttentionSums sums_of(int thread, bool first) const {
     float* const queries = of_thread(thread) + task;
-    float* const keys = queries + 2 * sums.queries + (first ? 0 : sums.keys + sums.values);
+    const bool second = !first && sums.parts > 1;
+    float* const keys = queries + 2 * sums.queries + (second ? sums.keys + sums.values : 0);
     return {.keys = keys,
             .values = keys + sums.keys,
             .first_queries = queries,
@@ -81,9 +108,6 @@ struct CallScratch {
     });
   }
 
-  AttentionShares shares;
-  std::int64_t task, floats = 0;
-  SumFloats sums;
   float* memory = nullptr;
 };
 
@@ -186,15 +210,29 @@ template <class T>
 void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
            const DividedTask& parts, std::int64_t units, int thread, int threads) {
   std::vector<const float*> from;
-  const auto write = [&](std::int64_t rows, std::int64_t d, float factor, simd::Rows<T> to) {
-    const std::int64_t begin = rows * thread / threads, end = rows * (thread + 1) / threads;
+  const auto write = [&](std::int64_t first, std::int64_t rows, std::int64_t d, float factor,
+                         simd::Rows<T> to) {
+    const std::int64_t begin = first + rows * thread / threads,
+                       end = first + rows * (thread + 1) / threads;
     leaves.attention_sum(from.data(), std::ssize(from), begin, end, d, factor, to);
     from.clear();
   };
-  for (const auto& sums : parts.sums) from.push_back(sums.keys);
-  write(task.keys, task.head_dim, 1, task.grad_k);
-  for (const auto& sums : parts.sums) from.push_back(sums.values);
-  write(task.keys, task.value_dim, 1, task.grad_v);
+  // Each part of a task of one head has keys of its own.
+  for (std::size_t i = 0; task.heads == 1 && i < parts.shares.size(); ++i) {
+    const std::int64_t first = parts.shares[i].begin * simd::attention_block;
+    const std::int64_t rows =
+        std::min(parts.shares[i].end * simd::attention_block, task.keys) - first;
+    from.push_back(parts.sums[i].keys);
+    write(first, rows, task.head_dim, 1, task.grad_k);
+    from.push_back(parts.sums[i].values);
+    write(first, rows, task.value_dim, 1, task.grad_v);
+  }
+  if (task.heads > 1) {
+    for (const auto& sums : parts.sums) from.push_back(sums.keys);
+    write(0, task.keys, task.head_dim, 1, task.grad_k);
+    for (const auto& sums : parts.sums) from.push_back(sums.values);
+    write(0, task.keys, task.value_dim, 1, task.grad_v);
+  }
   const float factor = 1.0f / std::sqrt(static_cast<float>(task.head_dim));
   for (std::int64_t head = 0; head < task.heads; ++head) {
     for (std::size_t i = 0; i < parts.shares.size(); ++i) {
@@ -204,7 +242,7 @@ void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
       if (begin <= 0 && end > 0 && end < units) from.push_back(parts.sums[i].last_queries);
     }
     if (!from.empty()) {
-      write(task.queries, task.head_dim, factor, task.grad_q.from(0, head * task.head_dim));
+      write(0, task.queries, task.head_dim, factor, task.grad_q.from(0, head * task.head_dim));
     }
   }
 }

@@ -15,10 +15,15 @@ TEST(AttentionShares, EveryUnitHasOneThread) {
                                       {3, 64, 5, 1, 8},
                                       {1, 70, 7, 7, 8},
                                       {5, 2000, 2, 1, 64},
-                                      {0, 64, 1, 1, 8}}) {
+                                      {0, 64, 1, 1, 8},
+                                      {1, 300, 3, 1, 8, 500},
+                                      {2, 500, 1, 1, 8, 70}}) {
     for (const bool backward : {false, true}) {
       for (int threads = 1; threads <= 40; ++threads) {
-        const AttentionShares shares(shape, {}, backward, threads);
+        AttentionMask mask;
+        if (threads % 3 == 1) mask.window = 100;
+        if (threads % 3 == 2) mask.query_begin = 50, mask.window = INT64_MAX;
+        const AttentionShares shares(shape, mask, backward, threads);
         const std::int64_t units = shape.heads / shape.groups * shares.units_of_head();
         const std::int64_t tasks = shape.batch * shape.groups;
         ASSERT_LE(shares.threads(), threads);
@@ -60,6 +65,13 @@ TEST(AttentionShares, AHeadIsDividedByItsCost) {
   }
   const AttentionShares windowed(shape, {.window = 512}, false, 2);
   EXPECT_NEAR(static_cast<double>(windowed.of(0).back().end), 32, 4);  // all units cost the same
+}
+
+TEST(AttentionShares, TasksStayWholeWhereDivisionGainsLittle) {
+  EXPECT_FALSE(AttentionShares({769, 1024, 1, 1, 64}, {}, true, 2).divides());
+  EXPECT_FALSE(AttentionShares({1, 512, 15, 15, 64}, {}, true, 16).divides());
+  EXPECT_TRUE(AttentionShares({1, 512, 3, 3, 64}, {}, true, 2).divides());
+  EXPECT_EQ(AttentionShares({1, 4096, 8, 8, 64}, {}, true, 64).threads(), 64);
 }
 
 }  // namespace

@@ -89,7 +89,9 @@ class AttentionTest : public KernelTest {
   struct Parts {
     Values out, log_sum_exp;
   };
-  void check_parts(const reference::Attention& a) {
+  void check_parts(const reference::Attention& a) { check_parts(context, a); }
+  // With the threads of another context of this device.
+  void check_parts(Context& runner, const reference::Attention& a) {
     const AttentionShape& s = a.shape;
     const std::int64_t d = s.head_dim, e = s.value_dim(), k = s.keys();
     const Values qkv = random(s.batch * k * s.row(), "qkv", 1.5);
@@ -122,7 +124,9 @@ class AttentionTest : public KernelTest {
       forward.mask.document_begins = put_as(DType::i64, begins, {s.batch, s.sequence});
     }
     if (!a.sinks.empty()) forward.sinks = put(a.sinks, {s.heads});
-    attention_forward(context, forward);
+    context.synchronize();
+    attention_forward(runner, forward);
+    runner.synchronize();
     Values log_sums, sinks;
     expect_near(forward.out, a.forward(qkv, &log_sums), "out");
     expect_near(forward.log_sum_exp, log_sums, "log_sum_exp", 2e-6);
@@ -133,10 +137,11 @@ class AttentionTest : public KernelTest {
     const QueryKeyValue got{like(forward.in.query), like(forward.in.key), like(forward.in.value)};
     const Values before = random(s.heads, "sink gradients");
     const Tensor grad_sinks = a.sinks.empty() ? Tensor() : put_as(DType::f32, before, {s.heads});
-    attention_backward(context, {.forward = forward,
-                                 .grad_out = put(grad, forward.out.shape()),
-                                 .grad = got,
-                                 .grad_sinks = grad_sinks});
+    const Tensor grad_out = put(grad, forward.out.shape());
+    context.synchronize();
+    attention_backward(
+        runner, {.forward = forward, .grad_out = grad_out, .grad = got, .grad_sinks = grad_sinks});
+    runner.synchronize();
     const Values want = a.backward(qkv, grad, a.sinks.empty() ? nullptr : &sinks);
     const double near = dtype == DType::f32 ? 1e-5 : 1e-2;
     const auto expect = [&](const HeadColumns& x, const Values& wanted, const char* name,
@@ -231,7 +236,8 @@ TEST_P(AttentionTest, AnyNumberOfThreadsSharesTheWork) {
            {.shape = {1, 300, 3, 1, 8}, .window = 100},
            {.shape = {1, 200, 3, 1, 12}, .probability = 0.4, .key = 7, .samples = {5}}}) {
     check(a);
-    if (GetParam().device != On::cpu) continue;
+    // Parts don't depend on the type.
+    if (GetParam().device != On::cpu || dtype != DType::f32) continue;
     const AttentionShape& s = a.shape;
     const Values qkv = random(s.batch * s.sequence * s.row(), "qkv", 1.5);
     const Values grad = random(s.batch * s.sequence * s.out_row(), "grad");
@@ -241,17 +247,27 @@ TEST_P(AttentionTest, AnyNumberOfThreadsSharesTheWork) {
       Context other(*device, threads);
       cpu::use_isa(other, GetParam().isa);
       const Run r = run(other, a, qkv, grad);
+      EXPECT_EQ(get(run(other, a, qkv, grad).grad_qkv), get(r.grad_qkv)) << threads;
       EXPECT_EQ(get(r.out), get(two.out)) << threads;  // a query isn't shared
       EXPECT_EQ(get(r.log_sum_exp), get(two.log_sum_exp)) << threads;
       expect_near(r.grad_qkv, want, "grad_qkv", dtype == DType::f32 ? 1e-5 : 1e-2);
     }
   }
-  // The parts' sinks, documents, offsets and sizes of value heads.
-  check_parts({.shape = {1, 280, 3, 1, 8, 0, 12}, .sinks = {1, -2, 0.5}});
-  check_parts({.shape = {1, 200, 3, 1, 8, 300}, .query_begin = 100, .window = 70});
+  // Sinks, documents, offsets and sizes of value heads, with parts in the middle of a task.
   std::vector<std::int64_t> begins(300);
   for (std::size_t i = 0; i < begins.size(); ++i) begins[i] = i < 130 ? 0 : 130;
-  check_parts({.shape = {1, 300, 3, 3, 8}, .document_begins = begins});
+  const std::vector<reference::Attention> masked{
+      {.shape = {1, 280, 3, 1, 8, 0, 12}, .sinks = {1, -2, 0.5}},
+      {.shape = {1, 260, 2, 2, 12, 0, 4}, .sinks = {1, -2}},
+      {.shape = {1, 200, 3, 1, 8, 300}, .query_begin = 100, .window = 70},
+      {.shape = {1, 300, 3, 3, 8}, .document_begins = begins}};
+  for (const reference::Attention& a : masked) check_parts(a);
+  if (GetParam().device != On::cpu || dtype != DType::f32) return;
+  for (const int threads : {3, 7, 16}) {
+    Context other(*device, threads);
+    cpu::use_isa(other, GetParam().isa);
+    for (const reference::Attention& a : masked) check_parts(other, a);
+  }
 }
 
 TEST_P(AttentionTest, DropoutDependsOnTheGlobalElement) {

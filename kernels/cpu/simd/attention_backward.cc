@@ -25,9 +25,10 @@ TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std:
 }
 
 struct BackwardScratch {
-  BackwardScratch(Scratch from, const AttentionSizes& sizes)
-      : key_grads(from.take(sizes.keys * padded(sizes.head_dim))),
-        value_grads(from.take(sizes.keys * padded(sizes.value_dim))),
+  // `sums`: those of keys and values are here, not in AttentionSums.
+  BackwardScratch(Scratch from, const AttentionSizes& sizes, bool sums)
+      : key_grads(sums ? from.take(sizes.keys * padded(sizes.head_dim)) : nullptr),
+        value_grads(sums ? from.take(sizes.keys * padded(sizes.value_dim)) : nullptr),
         queries(from.take(sizes.queries * padded(sizes.head_dim))),
         out_grads(from.take(sizes.queries * padded(sizes.value_dim))),
         query_grads(from.take(sizes.queries * padded(sizes.head_dim))),
@@ -47,15 +48,17 @@ struct BackwardScratch {
   float *factors, *deltas;
 };
 
-// Packs a head's queries and output gradients, and computes delta = out · grad_out for each query.
+// Packs a head's queries and output gradients from query `first` on, and computes delta = out ·
+// grad_out for each of them.
 template <class T>
 TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratch& own,
-                              std::int64_t head) {
+                              std::int64_t head, std::int64_t first) {
   const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim, width = padded(e);
-  pack_rows(task.q.from(0, head * d), s, d, inverse_root(d), own.queries);
-  pack_rows(task.grad_out.from(0, head * e), s, e, 1.0f, own.out_grads);
+  pack_rows(task.q.from(first, head * d), s - first, d, inverse_root(d),
+            own.queries + first * padded(d));
+  pack_rows(task.grad_out.from(first, head * e), s - first, e, 1.0f, own.out_grads + first * width);
   clear(own.query_grads, s * padded(d));
-  for (std::int64_t t = 0; t < s; ++t) {
+  for (std::int64_t t = first; t < s; ++t) {
     F sum{};
     each(e, [&](std::int64_t i, auto lanes) {
       sum =
@@ -171,18 +174,22 @@ void attention_backward(const AttentionTask<T>& task, std::int64_t begin, std::i
   const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
   const std::int64_t units = (task.keys + block - 1) / block;  // of a head
   const bool is_part = begin > 0 || end < task.heads * units;
-  BackwardScratch own({memory}, task);
+  BackwardScratch own({memory}, task, !is_part);
   float* const query_grads = own.query_grads;
   if (is_part) own.key_grads = sums.keys, own.value_grads = sums.values;
-  clear(own.key_grads, task.keys * padded(d));
-  clear(own.value_grads, task.keys * padded(e));
+  const std::int64_t first_row = task.heads == 1 ? begin * block : 0;
+  const std::int64_t rows = task.heads == 1 ? least(end * block, task.keys) - first_row : task.keys;
+  clear(own.key_grads + first_row * padded(d), rows * padded(d));
+  clear(own.value_grads + first_row * padded(e), rows * padded(e));
   for (std::int64_t head = begin / units; head * units < end; ++head) {
     const std::int64_t first = most(0, begin - head * units),
                        last = least(units, end - head * units);
     own.query_grads = first > 0      ? sums.first_queries
                       : last < units ? sums.last_queries
                                      : query_grads;
-    pack_head(task, own, head);
+    // Queries before these see none of the keys, but have sinks.
+    const std::int64_t seeing = most(0, first * block - task.offset()) / block * block;
+    pack_head(task, own, head, task.sinks && first == 0 ? 0 : least(seeing, s));
     if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own, head);
     for (std::int64_t unit = first; unit < last; ++unit) {
       backward_keys(task, own, head, unit * block);
@@ -217,12 +224,12 @@ void set(Leaves<T>& leaves) {
   leaves.attention_sum = attention_sum<T>;
 }
 
-std::int64_t attention_scratch(const AttentionSizes& sizes) {
+std::int64_t attention_scratch(const AttentionSizes& sizes, bool sums) {
   const auto whole_blocks = [](std::int64_t n) { return (n + block - 1) / block * block; };
   const std::int64_t queries = whole_blocks(sizes.queries), keys = whole_blocks(sizes.keys);
   const std::int64_t width = padded(sizes.head_dim) + 16, out_width = padded(sizes.value_dim) + 16;
-  return (keys + 2 * queries + 2 * block) * width + (keys + queries + 2 * block) * out_width +
-         2 * block * block + 2 * queries + 256;
+  return (2 * queries + 2 * block) * width + (queries + 2 * block) * out_width +
+         (sums ? keys * (width + out_width) : 0) + 2 * block * block + 2 * queries + 256;
 }
 
 }  // namespace

@@ -34,8 +34,9 @@ struct Rows {
 // blocks of keys, those of one head after those of another.
 inline constexpr std::int64_t attention_block = 64;
 
-// What backward adds up over a part of a task, fp32 rows of D' or E' elements (D and E rounded up
-// to full vectors). All rows are written.
+// What backward adds up over a part of a task,fp32 rows of D' or E' elements (D and E rounded up to
+// full vectors). All rows are written, but of keys and values in a task of one head: there the part
+// writes those of its own units.
 struct AttentionSums {
   float *keys = nullptr, *values = nullptr;  // the gradients of all keys and values
   // The gradients of the queries of the heads that the part doesn't have to itself: the head in
@@ -193,7 +194,8 @@ struct Table {
   void (*lerp)(float* x, const float* target, float part, std::int64_t n);
   // The number of scratch floats for an attention task of this size.
   std::int64_t (*attention_forward_scratch)(const AttentionSizes&);
-  std::int64_t (*attention_backward_scratch)(const AttentionSizes&);
+  // `sums`: tasks are run whole.
+  std::int64_t (*attention_backward_scratch)(const AttentionSizes&, bool sums);
 
   template <class T>
   const Leaves<T>& get() const {
