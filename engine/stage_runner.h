@@ -58,9 +58,9 @@ class ModelStageRunner final : public StageRunner {
   // T) in fp32, on the rank with the last stage.
   void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
   const Tensor& token_losses() const { return token_losses_; }
-  // This rank's part of what the modules of the last pass's micro-batches reported beside their
-  // results: (StatisticTable::elements()) i64. Undefined if the model reports nothing, or if no
-  // backward followed.
+  // The statistics that the modules on this rank reported for the micro-batches of the last pass:
+  // (StatisticTable::elements()) i64. Undefined if the model reports none, or if no backward
+  // followed.
   const Tensor& statistics() const { return statistics_; }
   // Waits (in the stream) for the sends.
   void deliver();

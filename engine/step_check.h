@@ -1,8 +1,8 @@
 // The step check: the figures that all ranks need before an update is final. They are loss,
 // gradient norm, whether both are finite, and whether a rank was asked to stop. With them go the
 // statistics that modules report (models/statistics.h). It is one all-reduce of integers, so every
-// figure is bitwise identical on all ranks and in all layouts. The rank's thread calls it; every
-// method except the accessors is collective.
+// figure is bitwise identical on all ranks, and in all layouts whose ranks add the same values. The
+// rank's thread calls it; every method except the accessors is collective.
 #pragma once
 
 #include <cstdint>

@@ -53,6 +53,26 @@ TEST(Layouts, PipelineScheduleZeroAndBucketsChangeNoBit) {
 }
 
 // Every flush schedule adds a chunk's weight gradients in micro-batch order.
+// Two threads share one of three heads (kernels/cpu/attention_shares.h).
+TEST(Layouts, PipelineAndZeroChangeNoBitWhereThreadsShareAHead) {
+  const Overrides shared{"model.num_attention_heads=3",
+                         "model.num_query_groups=3",
+                         "model.max_position_embeddings=300",
+                         "data.sequence_length=300",
+                         "batch.global_batch_size=4",
+                         "runtime.threads_per_rank=2",
+                         "training.train_iters=3"};
+  const Outcome plain = outcome("gpt2", {2, 1, 1}, shared);
+  EXPECT_NE(outcome("gpt2", {2, 1, 1}, shared + Overrides{"runtime.threads_per_rank=1"}).weights,
+            plain.weights);  // a head is divided
+  expect_same_bits(outcome("gpt2", {2, 1, 2}, shared + Overrides{"zero_optimization.stage=1"}),
+                   plain);
+  expect_same_bits(
+      outcome("gpt2", {2, 1, 1},
+              shared + Overrides{"activation_checkpointing={\"granularity\": \"full\"}"}),
+      plain);
+}
+
 TEST(Layouts, EveryFlushScheduleGivesTheSameBits) {
   const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
   const Outcome both = outcome("gpt2", {2, 2, 1}, {});
