@@ -49,7 +49,7 @@ class RealFile final : public OutputFile {
       // Bytes have the same offset in their page of the buffer as in their page of the file.
       const std::uint64_t first = begin_ / page_ * page_;
       const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), first + kBuffer - end_);
-      std::memcpy(&buffer_[end_ - first], bytes.data(), count);
+      std::memcpy(buffer_.data() + (end_ - first), bytes.data(), count);
       end_ += count;
       offset += count;
       bytes = bytes.subspan(count);
@@ -72,7 +72,7 @@ class RealFile final : public OutputFile {
     const std::uint64_t pages_begin = (begin_ + page_ - 1) / page_ * page_;
     const std::uint64_t pages_end = std::max(pages_begin, end_ / page_ * page_);
     const auto part = [&](std::uint64_t from, std::uint64_t to) {
-      return std::span<const std::byte>(&buffer_[from - first], to - from);
+      return std::span<const std::byte>(buffer_.data() + (from - first), to - from);
     };
     if (begin_ == end_) return;
     if (pages_begin < pages_end) {

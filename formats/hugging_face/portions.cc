@@ -101,7 +101,7 @@ Portion PortionList::copy_of(Context& context, const Part& part, ByteBuffer memo
       return;
     }
     for (std::size_t row = 0; row < static_cast<std::size_t>(slice.rows); ++row) {
-      std::memcpy(&portion.bytes[row * row_bytes], &in[row * stride], row_bytes);
+      std::memcpy(portion.bytes.data() + row * row_bytes, in.data() + row * stride, row_bytes);
     }
   });
   return portion;
