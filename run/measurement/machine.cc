@@ -18,6 +18,7 @@
 #include "engine/setup/from_config.h"
 #include "engine/setup/registry.h"
 #include "kernels/elementwise.h"
+#include "planner/machine/fitted_link.h"
 #include "planner/plan/planned_rank.h"
 #include "report/product_rate.h"
 #include "run/measurement/bench.h"
@@ -223,21 +224,11 @@ class MachineBench {
     const int ranks = std::max(2, together_);
     const bench::Json rows = bench_links(ranks);
     machine_.device.memory_bandwidth = 2e9 * rows["copy_gb_per_second"].get<double>() / ranks;
-    // A ring of n members takes 2 (n - 1) hops and sends 2 (n - 1) / n of the message over each
-    // link.
-    const double around = 2.0 * (ranks - 1);
-    double latency = 0;
-    std::vector<double> rates;
+    std::vector<TimedAllReduce> times;
     for (const bench::Json& row : rows["all_reduce"]) {
-      const double seconds = 1e-6 * row["microseconds"].get<double>();
-      if (latency == 0) {
-        latency = seconds / around;
-      } else {
-        rates.push_back(around / ranks * row["bytes"].get<double>() /
-                        std::max(1e-9, seconds - around * latency));
-      }
+      times.push_back({row["bytes"].get<double>(), 1e-6 * row["microseconds"].get<double>()});
     }
-    machine_.inside = machine_.across = {median(rates), latency};
+    machine_.inside = machine_.across = fitted_link(times, ranks);
   }
 
   const MachineRequest& request_;
