@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace trident {
 
@@ -20,37 +21,82 @@ std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group) {
 
 std::int64_t world_size(const std::vector<MeshAxis>& axes) {
   std::int64_t size = 1;
-  for (const MeshAxis& axis : axes) size *= axis.size;
+  for (const MeshAxis& axis : axes) size *= axis.folded ? 1 : axis.size;
   return size;
+}
+
+std::int64_t folded_ranks(const std::vector<MeshAxis>& axes) {
+  std::int64_t size = 1;
+  for (const MeshAxis& axis : axes) {
+    if (!axis.folded && !axis.in(Group::pipeline)) size *= axis.size;
+  }
+  return size;
+}
+
+std::vector<MeshAxis> expert_axes(const std::vector<MeshAxis>& axes, std::int64_t parallel,
+                                  std::int64_t tensor) {
+  return {{.name = "etp",
+           .title = "expert tensor",
+           .key = "expert_tensor_parallel_size",
+           .size = tensor,
+           .groups = {Group::expert_tensor, Group::exchange},
+           .folded = true},
+          {.name = "ep",
+           .title = "expert",
+           .key = "expert_model_parallel_size",
+           .size = parallel,
+           .groups = {Group::expert, Group::exchange},
+           .folded = true},
+          {.name = "edp",
+           .title = "expert data",
+           .size = std::max<std::int64_t>(
+               1, folded_ranks(axes) / std::max<std::int64_t>(1, parallel * tensor)),
+           .groups = {Group::expert_shard},
+           .folded = true}};
 }
 
 std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& axes,
                                                    std::string_view order) {
   std::vector<std::size_t> found;
+  bool named_context = false;  // where no axis has the name
   const auto known = [&](std::size_t i) {
     return std::find(found.begin(), found.end(), i) != found.end();
   };
   for (std::string_view rest = order;;) {
     const std::string_view name = rest.substr(0, rest.find('-'));
-    const auto axis =
-        std::find_if(axes.begin(), axes.end(), [&](const MeshAxis& a) { return a.name == name; });
-    const auto i = static_cast<std::size_t>(axis - axes.begin());
-    if (axis == axes.end() || known(i)) return std::nullopt;
-    found.push_back(i);
+    const auto axis = std::find_if(axes.begin(), axes.end(),
+                                   [&](const MeshAxis& a) { return a.name == name && !a.folded; });
+    if (axis != axes.end()) {
+      const auto i = static_cast<std::size_t>(axis - axes.begin());
+      if (known(i)) return std::nullopt;
+      found.push_back(i);
+    } else if (name != context_axis || std::exchange(named_context, true)) {
+      return std::nullopt;
+    }
     if (name.size() == rest.size()) break;
     rest.remove_prefix(name.size() + 1);
   }
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    if (known(i)) continue;
+    if (known(i) || axes[i].folded) continue;
     if (!axes[i].key.empty() && axes[i].size > 1) return std::nullopt;
     found.push_back(i);
   }
   return found;
 }
 
+namespace {
+
+// The axes that a text names: folded ones only where they divide anything.
+std::vector<MeshAxis> named(std::vector<MeshAxis> axes) {
+  std::erase_if(axes, [](const MeshAxis& axis) { return axis.folded && axis.size == 1; });
+  return axes;
+}
+
+}  // namespace
+
 std::string text_of(const std::vector<MeshAxis>& axes) {
   std::string text;
-  for (const MeshAxis& axis : axes) {
+  for (const MeshAxis& axis : named(axes)) {
     text += fmt::format("{}{} {}", text.empty() ? "" : " x ", axis.name, axis.size);
   }
   return text;
@@ -58,7 +104,7 @@ std::string text_of(const std::vector<MeshAxis>& axes) {
 
 std::string titles_of(const std::vector<MeshAxis>& axes) {
   std::string text;
-  for (const MeshAxis& axis : axes) {
+  for (const MeshAxis& axis : named(axes)) {
     text += fmt::format("{}{} {}", text.empty() ? "" : " × ", axis.title, axis.size);
   }
   return text;

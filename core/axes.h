@@ -20,30 +20,54 @@ enum class Group : std::uint8_t {
   shard,     // ranks that share ZeRO's states of a parameter
   replicas,  // ranks with another copy of the same shard
   loss,      // ranks over which loss and gradients are summed
+  // Of a mixture of experts:
+  expert,           // ranks with different experts
+  expert_tensor,    // ranks that share each expert
+  exchange,         // both: ranks that send tokens to each other's experts
+  expert_shard,     // ranks that share ZeRO's states of an expert
+  expert_replicas,  // ranks with another copy of the same shard: no axis is part of it
 };
 
-// The groups that may shard a parameter. Among the ranks with the same shard, the primary replica
-// is the first rank of each of these groups that does not shard the parameter
-// (Placement::is_primary).
+// The groups that may shard a parameter of a layer that all its ranks share, and those that may
+// shard an expert's. Among the ranks with the same shard, the primary replica is the first rank of
+// each of these groups that does not shard the parameter (Placement::is_primary).
 inline constexpr Group sharding_groups[] = {Group::tensor};
+inline constexpr Group expert_sharding_groups[] = {Group::expert, Group::expert_tensor};
 
+// Axes divide the ranks of a job. Folded axes divide the ranks of a pipeline stage once more
+// (Megatron Core's parallel folding): the ranks of the other axes but the pipeline's, in rank
+// order, of which the first folded axis varies fastest. The product of their sizes is that of these
+// axes.
 struct MeshAxis {
   std::string name = {};   // "tp": in rank orders, plans and timelines
   std::string title = {};  // "tensor", for people
   std::string key = {};    // its key in the config's section "parallel"; "": not a config key
   std::int64_t size = 1;
   std::vector<Group> groups = {};
+  bool folded = false;
 
   bool in(Group group) const;
   bool operator==(const MeshAxis&) const = default;
 };
 
+// The folded axes of experts. `tensor` ranks share each expert; `parallel` groups of these ranks
+// have different experts. Their product must divide folded_ranks(axes), so that each expert is held
+// equally often.
+std::vector<MeshAxis> expert_axes(const std::vector<MeshAxis>& axes, std::int64_t parallel,
+                                  std::int64_t tensor);
+// The ranks that the folded axes divide.
+std::int64_t folded_ranks(const std::vector<MeshAxis>& axes);
 // The number of ranks of each group of this kind; 1 if no axis is part of it.
 std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group);
 std::int64_t world_size(const std::vector<MeshAxis>& axes);
 
+// The axis of context parallelism, which splits sequences. An order may name it where no axis has
+// this name: its size is then 1.
+inline constexpr std::string_view context_axis = "cp";
+
 // The indices of the axes in the order that `order` names: joined by dashes, the fastest-varying
-// first ("tp-dp-pp"). Axes without a key and axes of size 1 may be omitted and then come last.
+// first ("tp-cp-dp-pp"). Axes without a key and axes of size 1 may be omitted and then come last.
+// Folded axes have no place in an order.
 // Returns nothing if `order` has an unknown name, names an axis twice, or omits another axis.
 std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& axes,
                                                    std::string_view order);

@@ -14,13 +14,14 @@ namespace {
 std::vector<std::size_t> order_of(const std::vector<MeshAxis>& axes, const std::string& order) {
   std::vector<std::size_t> numbers(axes.size());
   std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  std::erase_if(numbers, [&](std::size_t i) { return axes[i].folded; });
   if (order.empty()) return numbers;
   if (auto found = axis_order(axes, order)) return *found;
   std::string names, example;
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    const bool last = i > 0 && i + 1 == axes.size();
-    names += (last ? " and " : i > 0 ? ", " : "") + axes[i].name;
-    example += (i > 0 ? "-" : "") + axes[i].name;
+  for (const std::size_t i : numbers) {
+    const bool first = names.empty(), last = i == numbers.back();
+    names += (first ? "" : last ? " and " : ", ") + axes[i].name;
+    example += (first ? "" : "-") + axes[i].name;
   }
   throw RequestError(
       fmt::format("rank order '{}' must name {} once each (an axis of size 1 may be left out), "
@@ -57,15 +58,52 @@ Mesh::Mesh(std::vector<MeshAxis> axes, const std::string& order)
       throw RequestError(fmt::format("{} is more than {} ranks", text_of(axes_), max_world_size));
     }
     world *= axis.size;
+    if (!axis.in(Group::pipeline)) stage_.push_back(i);
   }
   world_ = static_cast<int>(world);
+  std::int64_t folded = 1;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (!axes_[i].folded) continue;
+    if (axes_[i].size < 1) {
+      throw RequestError(
+          fmt::format("{} size is {}; needs 1 or more", axes_[i].name, axes_[i].size));
+    }
+    strides_[i] = static_cast<int>(folded);
+    folded = std::min(folded * std::min(axes_[i].size, max_world_size), max_world_size + 1);
+  }
+  const bool has_folded =
+      std::any_of(axes_.begin(), axes_.end(), [](const MeshAxis& axis) { return axis.folded; });
+  if (has_folded && folded != folded_ranks(axes_)) {
+    throw RequestError(fmt::format("{}: the folded axes have {} ranks, a pipeline stage has {}",
+                                   text_of(axes_), folded, folded_ranks(axes_)));
+  }
+}
+
+int Mesh::in_stage(int rank) const {
+  int number = 0, unit = 1;
+  for (const std::size_t i : stage_) {
+    const int size = static_cast<int>(axes_[i].size);
+    number += rank / strides_[i] % size * unit;
+    unit *= size;
+  }
+  return number;
+}
+
+int Mesh::from_stage(int number, int rank) const {
+  for (const std::size_t i : stage_) {
+    const int size = static_cast<int>(axes_[i].size);
+    rank += (number % size - rank / strides_[i] % size) * strides_[i];
+    number /= size;
+  }
+  return rank;
 }
 
 std::vector<int> Mesh::coordinates(int rank) const {
   check_rank(rank, world_);
   std::vector<int> at;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
-    at.push_back(rank / strides_[i] % static_cast<int>(axes_[i].size));
+    const int number = axes_[i].folded ? in_stage(rank) : rank;
+    at.push_back(number / strides_[i] % static_cast<int>(axes_[i].size));
   }
   return at;
 }
@@ -77,7 +115,7 @@ int Mesh::rank(const std::vector<int>& coordinates) const {
   int rank = 0;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     check_coordinate(axes_[i].name, coordinates[i], axes_[i].size);
-    rank += coordinates[i] * strides_[i];
+    if (!axes_[i].folded) rank += coordinates[i] * strides_[i];
   }
   return rank;
 }
@@ -92,7 +130,7 @@ int Mesh::place(int rank, Group group) const {
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (!axes_[i].in(group)) continue;
     const int size = static_cast<int>(axes_[i].size);
-    place += rank / strides_[i] % size * unit;
+    place += (axes_[i].folded ? in_stage(rank) : rank) / strides_[i] % size * unit;
     unit *= size;
   }
   return place;
@@ -103,8 +141,13 @@ int Mesh::moved(int rank, Group group, int place) const {
   check_coordinate("group", place, size(group));
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (!axes_[i].in(group)) continue;
-    const int size = static_cast<int>(axes_[i].size);
-    rank += (place % size - rank / strides_[i] % size) * strides_[i];
+    const int size = static_cast<int>(axes_[i].size), to = place % size;
+    if (axes_[i].folded) {
+      const int number = in_stage(rank);
+      rank = from_stage(number + (to - number / strides_[i] % size) * strides_[i], rank);
+    } else {
+      rank += (to - rank / strides_[i] % size) * strides_[i];
+    }
     place /= size;
   }
   return rank;
@@ -124,7 +167,7 @@ std::vector<int> Mesh::pipeline(int rank) const {
 std::vector<int> Mesh::same_stage(int place) const {
   std::vector<int> ranks{moved(0, Group::pipeline, place)};
   for (std::size_t i = 0; i < axes_.size(); ++i) {
-    if (axes_[i].in(Group::pipeline)) continue;
+    if (axes_[i].in(Group::pipeline) || axes_[i].folded) continue;
     const std::size_t count = ranks.size();
     for (int other = 1; other < static_cast<int>(axes_[i].size); ++other) {
       for (std::size_t r = 0; r < count; ++r) ranks.push_back(ranks[r] + other * strides_[i]);

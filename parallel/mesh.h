@@ -30,12 +30,14 @@ class Mesh {
 
   int world_size() const { return world_; }
   const std::vector<MeshAxis>& axes() const { return axes_; }
-  // The coordinates of a rank, by axis.
+  // The coordinates of a rank, by axis, and the rank that has the coordinates of the axes that are
+  // not folded.
   std::vector<int> coordinates(int rank) const;
   int rank(const std::vector<int>& coordinates) const;
 
   // The number of ranks in each group of this kind, and a rank's place in its own group. In a group
-  // over several axes the first axis varies fastest, whatever the order of ranks is.
+  // over several axes the first axis varies fastest, whatever the order of ranks is. The axes of a
+  // group are all folded, or none is.
   int size(Group group) const;
   int place(int rank, Group group) const;
   // The world ranks that differ from `rank` only along the group's axes, by place.
@@ -53,8 +55,14 @@ class Mesh {
   std::vector<int> embedding_group(int rank, StageEnds ends = {}) const;
 
  private:
+  // The number of a rank among those of its stage, in rank order, and the rank of a number in the
+  // stage of `rank`.
+  int in_stage(int rank) const;
+  int from_stage(int number, int rank) const;
+
   std::vector<MeshAxis> axes_;
-  std::vector<int> strides_;  // by axis
+  std::vector<int> strides_;        // by axis: of ranks, of a folded axis of numbers in the stage
+  std::vector<std::size_t> stage_;  // the axes that number a stage's ranks, fastest first
   int world_ = 1;
 };
 

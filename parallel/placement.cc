@@ -168,10 +168,9 @@ std::vector<Group> Placement::sharded_by() const {
 }
 
 bool Placement::is_same_over(Group group) const {
-  const auto& cutting = sharding_groups;
+  const std::span<const Group> possible = possible_groups();
   return group == data.shard || group == data.replicas ||
-         (std::find(std::begin(cutting), std::end(cutting), group) != std::end(cutting) &&
-          !is_sharded_by(group));
+         (std::ranges::find(possible, group) != possible.end() && !is_sharded_by(group));
 }
 
 Shape Placement::local() const {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/axes.h"
@@ -49,6 +50,8 @@ void each_range(const LocalSlice& held, std::int64_t columns, const Visit& visit
 // gradient is summed over both.
 struct DataGroups {
   Group shard = Group::shard, replicas = Group::replicas;
+  static DataGroups of_expert() { return {Group::expert_shard, Group::expert_replicas}; }
+  bool are_of_expert() const { return shard == Group::expert_shard; }
   bool operator==(const DataGroups&) const = default;
 };
 
@@ -114,6 +117,11 @@ struct Placement {
   bool is_sharded() const;
   // The groups that shard it, by dimension and in their order.
   std::vector<Group> sharded_by() const;
+  // The groups that may shard it.
+  std::span<const Group> possible_groups() const {
+    if (data.are_of_expert()) return expert_sharding_groups;
+    return sharding_groups;
+  }
   // Whether ranks that differ along the group have the same part.
   bool is_same_over(Group group) const;
   // The placement of one value for each index of a dimension.
@@ -126,7 +134,7 @@ struct Placement {
   template <class PlaceOf>
   bool is_primary(const PlaceOf& place_of) const {
     if (copy) return false;
-    for (const Group group : sharding_groups) {
+    for (const Group group : possible_groups()) {
       if (!is_sharded_by(group) && place_of(group) != 0) return false;
     }
     return true;
@@ -136,7 +144,7 @@ struct Placement {
   template <class PlaceOf, class SizeOf>
   Holder holder(const PlaceOf& place_of, const SizeOf& size_of) const {
     Holder holder{.index = copy ? -1 : 0};
-    for (const Group group : sharding_groups) {
+    for (const Group group : possible_groups()) {
       if (!is_sharded_by(group)) holder = holder.times(place_of(group), size_of(group));
     }
     return holder;

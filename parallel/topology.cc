@@ -14,18 +14,26 @@ constexpr const char* world_name = "world";
 constexpr const char* embedding_name = "embedding";
 
 // The groups that carry traffic, with its names.
+enum class Made : std::uint8_t { always, with_an_axis, of_several_ranks };
 struct Carrier {
   Group group;
   const char* name;
-  bool alone;  // made for a single rank, too
+  Made made;
 };
-constexpr Carrier carriers[] = {{Group::tensor, "tensor", true},
-                                {Group::pipeline, "pipeline", true},
-                                {Group::shard, "data", true},
-                                {Group::replicas, "replicas", false}};
+constexpr Carrier carriers[] = {{Group::tensor, "tensor", Made::always},
+                                {Group::pipeline, "pipeline", Made::always},
+                                {Group::shard, "data", Made::always},
+                                {Group::replicas, "replicas", Made::of_several_ranks},
+                                {Group::exchange, "expert", Made::of_several_ranks},
+                                {Group::expert, "across_experts", Made::of_several_ranks},
+                                {Group::expert_tensor, "expert_tensor", Made::of_several_ranks},
+                                {Group::expert_shard, "expert_data", Made::with_an_axis}};
 
 bool is_made(const Carrier& carrier, const Mesh& mesh) {
-  return carrier.alone || mesh.size(carrier.group) > 1;
+  if (carrier.made == Made::always || mesh.size(carrier.group) > 1) return true;
+  return carrier.made == Made::with_an_axis &&
+         std::ranges::any_of(mesh.axes(),
+                             [&](const MeshAxis& axis) { return axis.in(carrier.group); });
 }
 
 }  // namespace
@@ -50,7 +58,12 @@ std::string_view traffic_of(std::string_view group_name) {
 }
 
 bool is_within_layers(std::string_view traffic) {
-  return group_of_traffic(traffic) == Group::tensor;
+  const auto group = group_of_traffic(traffic);
+  return group == Group::tensor || group == Group::exchange;
+}
+
+std::string_view layer_traffic() {
+  return carriers[0].name;
 }
 
 std::vector<std::string> traffic_names(const Mesh& mesh) {
@@ -84,7 +97,7 @@ const ProcessGroup& Topology::of(Group group) const {
 
 std::vector<TrafficGroup> Topology::traffic_groups() const {
   std::vector<TrafficGroup> list{{world_name, {}, world}, {embedding_name, {}, embedding}};
-  for (const auto& [group, name, alone] : carriers) {
+  for (const auto& [group, name, made] : carriers) {
     if (groups.contains(group)) list.push_back({name, group, of(group)});
   }
   return list;

@@ -31,6 +31,8 @@ std::optional<Group> group_of_traffic(std::string_view name);
 std::string_view traffic_of(std::string_view group_name);
 // Whether this traffic runs between operations of a layer, which wait for it.
 bool is_within_layers(std::string_view traffic);
+// The traffic name of the ranks that share each layer.
+std::string_view layer_traffic();
 // All traffic names of a mesh.
 std::vector<std::string> traffic_names(const Mesh&);
 // The place of `rank` among the ranks that share this traffic with it.
@@ -48,8 +50,9 @@ struct Topology {
   ProcessGroup across_nodes;          // the ranks at this rank's place on their nodes
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
 
-  // This rank's group. Undefined where the group carries no traffic: batch, loss, and replicas
-  // where no other rank holds the same shard.
+  // This rank's group. Undefined where the group carries no traffic: batch, loss, groups of experts
+  // in a model without them, and groups other than tensor, pipeline, shard and expert_shard where
+  // they have one rank.
   const ProcessGroup& of(Group group) const;
   // Also for groups that carry no traffic of their own.
   int place(Group group) const { return mesh.place(world.rank(), group); }

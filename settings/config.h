@@ -76,7 +76,7 @@ struct ParallelConfig {
   std::int64_t virtual_pipeline_model_parallel_size = 1;
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;
-  std::string rank_order = "tp-dp-pp";  // fastest-varying axis first
+  std::string rank_order = "tp-cp-dp-pp";  // fastest-varying axis first
   // Axes of a program that links the library (LoadOptions::more_axes). No key sets them.
   std::vector<MeshAxis> more_axes = {};
 

@@ -278,8 +278,9 @@ std::vector<Field> parallel_fields() {
        .member = member(&P::rank_order),
        .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "
                           "neighbouring ranks differ in first. An axis of size 1 may be left out; "
-                          "name one whose size is derived.",
-                          fmt::join(ordered_axes({}), ", "))},
+                          "name one whose size is derived. {}, the axis of context parallelism, "
+                          "has size 1.",
+                          fmt::join(ordered_axes({}), ", "), context_axis)},
   };
 }
 

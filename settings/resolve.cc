@@ -115,7 +115,7 @@ void Resolver::parallel() {
   std::int64_t replica = 1;
   std::string sizes;
   for (const MeshAxis& axis : config_.parallel.axes()) {
-    if ("/parallel/" + axis.key == kPath) continue;
+    if ("/parallel/" + axis.key == kPath || axis.folded) continue;
     replica *= axis.size;
     sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : " × ", axis.title, axis.size);
   }

@@ -84,7 +84,7 @@ void validate_sizes(const Config& config, Problems& problems) {
   const auto of = [](std::int64_t size) { return static_cast<double>(size); };
   if (axes_sound(config, problems)) {
     double ranks = 1;
-    for (const MeshAxis& axis : config.parallel.axes()) ranks *= of(axis.size);
+    for (const MeshAxis& axis : config.parallel.axes()) ranks *= axis.folded ? 1 : of(axis.size);
     at_most(kData, ranks, kCount, "ranks");
   }
   constexpr auto kVocabulary = "/model/vocab_size";

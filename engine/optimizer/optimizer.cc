@@ -91,6 +91,7 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
   found->buckets.push_back(index);
   for (const BucketEntry& entry : bucket.layout.entries) {
     for (const Group sharding : entry.parameter->spec().placement.sharded_by()) {
+      if (topology.size(sharding) == 1) continue;
       const ProcessGroup& group = topology.of(sharding);
       const bool known = std::any_of(
           found->cutting.begin(), found->cutting.end(),

@@ -49,11 +49,8 @@ class StepSimulator {
                        .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
     need_nodes();
     need_places();
-    for (const std::string& traffic : traffic_names(mesh_)) {
-      if (!is_within_layers(traffic)) continue;
-      within_layers_ =
-          group_shape(mesh_, ends_of(schedule_), traffic, 0, machine_.devices_per_node);
-    }
+    within_layers_ =
+        group_shape(mesh_, ends_of(schedule_), layer_traffic(), 0, machine_.devices_per_node);
     for (int place = 0; place < schedule_.stages; ++place) {
       costs_.push_back(costs_of_place(place, pipeline_[static_cast<std::size_t>(place)]));
     }

@@ -6,6 +6,8 @@
 #include <exception>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files/json.h"
@@ -20,6 +22,7 @@ using nlohmann::json;
 constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
                                         "/model/init_method_std", "/model/pad_token_id",
                                         "/model/make_vocab_size_divisible_by"};
+constexpr const char* order_pointer = "/parallel/rank_order";
 constexpr const char* products_pointer = "/runtime/bf16_products";
 // kUnreportedSections: sections whose differences are not reported, since they are paths, or appear
 // in the line about the layout. kReportedKeys: keys in these sections that change the last digits
@@ -27,8 +30,22 @@ constexpr const char* products_pointer = "/runtime/bf16_products";
 constexpr const char* kUnreportedSections[] = {"/checkpoint/", "/logging/", "/parallel/",
                                                "/runtime/", "/derived"};
 constexpr const char* kReportedKeys[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
-                                         "/parallel/rank_order", "/runtime/collective_algorithm",
+                                         order_pointer, "/runtime/collective_algorithm",
                                          products_pointer};
+
+// The axes of a rank order, as JSON, without that of context parallelism, whose size is 1 and which
+// older programs did not know.
+std::vector<std::string> without_context(const std::string& order) {
+  std::vector<std::string> axes;
+  for (std::size_t begin = 0; begin < order.size();) {
+    const std::size_t end = std::min(order.find_first_of("-\"", begin), order.size());
+    if (end > begin && order.substr(begin, end - begin) != context_axis) {
+      axes.push_back(order.substr(begin, end - begin));
+    }
+    begin = end + 1;
+  }
+  return axes;
+}
 
 bool begins_with_any(const std::string& path, const auto& prefixes) {
   return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
@@ -76,6 +93,7 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
     const bool is_written =
         begins_with_any(pointer, kReportedKeys) || !begins_with_any(pointer, kUnreportedSections);
     if (was_all == is_all || !is_written) continue;
+    if (pointer == order_pointer && without_context(was_all) == without_context(is_all)) continue;
     // run/startup/bf16_products.h reports what "auto" chose.
     const auto is_auto = [](const std::string& text) { return text == "\"auto\""; };
     if (pointer == products_pointer && (is_auto(was_all) || is_auto(is_all))) continue;

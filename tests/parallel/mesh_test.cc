@@ -137,6 +137,76 @@ TEST(Mesh, APlaceInAGroupOfSeveralAxesIsThatOfTheAxesInAnyOrderOfRanks) {
   }
 }
 
+// The default order of a config names cp, too.
+TEST(Mesh, AnOrderMayNameTheContextAxisBeforeItIsThere) {
+  const Mesh without = mesh(3, 2, 2, "tp-dp-pp"), with = mesh(3, 2, 2, "tp-cp-dp-pp");
+  ASSERT_EQ(with.world_size(), 12);
+  for (int r = 0; r < with.world_size(); ++r) {
+    EXPECT_EQ(with.coordinates(r), without.coordinates(r));
+  }
+}
+
+// Experts divide the ranks of a stage otherwise than its layers do.
+Mesh with_experts(int data, int tensor, int pipeline, int experts, int expert_tensor,
+                  const std::string& order) {
+  std::vector<MeshAxis> axes = mesh(data, tensor, pipeline).axes();
+  for (MeshAxis& axis : expert_axes(axes, experts, expert_tensor)) axes.push_back(axis);
+  return Mesh(axes, order);
+}
+
+TEST(Mesh, FoldedAxesNumberTheRanksOfAStageInRankOrder) {
+  for (const std::string order : orders) {
+    for (const auto& [dp, tp, pp, ep, etp] : {std::array{1, 1, 1, 1, 1},
+                                              {4, 2, 2, 4, 2},
+                                              {4, 2, 3, 2, 1},
+                                              {3, 2, 2, 3, 1},
+                                              {2, 3, 2, 2, 3},
+                                              {4, 1, 2, 2, 1},
+                                              {1, 4, 2, 2, 2}}) {
+      const Mesh ranks = with_experts(dp, tp, pp, ep, etp, order);
+      ASSERT_EQ(ranks.world_size(), dp * tp * pp);
+      EXPECT_EQ(ranks.size(Group::expert), ep);
+      EXPECT_EQ(ranks.size(Group::expert_tensor), etp);
+      EXPECT_EQ(ranks.size(Group::exchange), ep * etp);
+      EXPECT_EQ(ranks.size(Group::expert_shard), dp * tp / ep / etp);
+      EXPECT_EQ(ranks.size(Group::expert_replicas), 1);
+      for (int stage = 0; stage < pp; ++stage) {
+        const std::vector<int> members = ranks.same_stage(stage);  // ascending
+        for (int number = 0; number < dp * tp; ++number) {
+          const int r = members[static_cast<std::size_t>(number)];
+          EXPECT_EQ(ranks.place(r, Group::expert_tensor), number % etp);
+          EXPECT_EQ(ranks.place(r, Group::expert), number / etp % ep);
+          EXPECT_EQ(ranks.place(r, Group::expert_shard), number / etp / ep);
+          // Consecutive ranks exchange tokens, those of a stage alone.
+          const int block = ep * etp;
+          const auto first = members.begin() + number / block * block;
+          EXPECT_EQ(ranks.group(r, Group::exchange), std::vector<int>(first, first + block));
+          for (const Group group :
+               {Group::expert, Group::expert_tensor, Group::exchange, Group::expert_shard}) {
+            for (int place = 0; place < ranks.size(group); ++place) {
+              const int other = ranks.moved(r, group, place);
+              EXPECT_EQ(ranks.place(other, group), place);
+              EXPECT_EQ(ranks.group(other, group), ranks.group(r, group));
+              EXPECT_EQ(ranks.place(other, Group::pipeline), stage);
+            }
+          }
+          EXPECT_EQ(ranks.rank(ranks.coordinates(r)), r);
+        }
+      }
+    }
+  }
+}
+
+TEST(Mesh, FoldedAxesThatDoNotDivideAStageAreRefused) {
+  expect_request_error([] { with_experts(4, 1, 2, 3, 1, ""); },
+                       "the folded axes have 3 ranks, a pipeline stage has 4");
+  expect_request_error([] { with_experts(2, 1, 1, 0, 1, ""); }, "ep size is 0");
+  expect_request_error([] { with_experts(4, 1, 2, 8, 1, ""); },
+                       "dp 4 x tp 1 x pp 2 x ep 8: the folded axes have 8 ranks, a pipeline stage");
+  EXPECT_EQ(text_of(with_experts(4, 2, 2, 4, 1, "").axes()), "dp 4 x tp 2 x pp 2 x ep 4 x edp 2");
+  EXPECT_EQ(text_of(with_experts(1, 2, 2, 1, 2, "").axes()), "dp 1 x tp 2 x pp 2 x etp 2");
+}
+
 TEST(Mesh, OfNoAxesIsOneRank) {
   const Mesh one({});
   EXPECT_EQ(one.world_size(), 1);
@@ -151,6 +221,7 @@ TEST(Mesh, WrongArgumentsAreNamed) {
       "be left out), fastest first, as in 'dp-tp-pp'");
   EXPECT_EQ(mesh(2, 1, 1, "tp-dp").group(0, Group::batch), (std::vector<int>{0, 1}));
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-tp"); }, "'tp-dp-tp'");
+  expect_request_error([] { mesh(2, 1, 1, "cp-tp-cp-dp"); }, "'cp-tp-cp-dp'");
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-pp-"); }, "'tp-dp-pp-'");
   expect_request_error([] { mesh(2, 1, 1, "tp-dp-ep"); }, "'tp-dp-ep'");
   expect_request_error([] { mesh(1 << 20, 1 << 20, 1 << 20); }, "is more than 16777216 ranks");

@@ -71,6 +71,56 @@ TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
   });
 }
 
+TEST(Topology, ExpertsHaveGroupsOfTheirOwn) {
+  std::vector<MeshAxis> axes = mesh(4, 2, 2).axes();
+  for (const MeshAxis& axis : expert_axes(axes, 2, 2)) axes.push_back(axis);
+  const Mesh ranks(axes, "tp-cp-dp-pp");
+  const Nodes nodes = Nodes::consecutive(16, 16);
+  run_local(16, {}, [&](Transport& transport) {
+    const Topology t = make_topology(transport.world(), ranks, nodes);
+    const int rank = transport.world().rank();
+    for (const Group group :
+         {Group::expert, Group::expert_tensor, Group::exchange, Group::expert_shard}) {
+      EXPECT_EQ(t.of(group).world_ranks(), ranks.group(rank, group));
+      EXPECT_EQ(t.of(group).rank(), t.place(group));
+    }
+    EXPECT_FALSE(t.of(Group::expert_replicas).defined());
+    for (const TrafficGroup& group : t.traffic_groups()) {
+      if (!group.members.defined()) continue;
+      EXPECT_EQ(group.members.world_ranks(), ranks_of(t, group, rank)) << group.name;
+    }
+    // Each part of an expert has one primary replica, and as many holders as ranks share its data.
+    Placement expert = Placement::replicated({4, 6, 3});
+    expert.data = DataGroups::of_expert();
+    expert.shard(0, Group::expert, {4}, t.place(Group::expert), 2)
+        .shard(1, Group::expert_tensor, {6}, t.place(Group::expert_tensor), 2);
+    EXPECT_EQ(t.holder(expert).count, 1) << "ranks with other samples are not counted";
+    EXPECT_TRUE(expert.is_primary([&](Group group) { return t.place(group); }));
+    Placement shared = Placement::replicated({4, 5});  // a bias that all ranks of an expert hold
+    shared.data = DataGroups::of_expert();
+    shared.shard(0, Group::expert, {4}, t.place(Group::expert), 2);
+    EXPECT_EQ(t.holder(shared).count, 2);
+    EXPECT_EQ(shared.is_primary([&](Group group) { return t.place(group); }),
+              t.place(Group::expert_tensor) == 0);
+    EXPECT_TRUE(shared.is_same_over(Group::expert_tensor));
+    EXPECT_TRUE(shared.is_same_over(Group::expert_shard));
+    EXPECT_FALSE(shared.is_same_over(Group::expert));
+    EXPECT_FALSE(shared.is_same_over(Group::tensor)) << "no group of an expert";
+  });
+}
+
+// A model without experts has none of their groups.
+TEST(Topology, WithoutExpertsTheirGroupsAreNotMade) {
+  run_local(2, {}, [&](Transport& transport) {
+    const Topology t = make_topology(transport.world(), mesh(2, 1, 1), Nodes::consecutive(2, 2));
+    for (const Group group : {Group::expert, Group::expert_tensor, Group::exchange,
+                              Group::expert_shard, Group::expert_replicas}) {
+      EXPECT_FALSE(t.of(group).defined());
+      EXPECT_EQ(t.size(group), 1);
+    }
+  });
+}
+
 TEST(Topology, OneRankIsAllGroups) {
   run_local(1, {}, [&](Transport& transport) {
     const Topology t = make_topology(transport.world(), Mesh({}), transport.nodes());

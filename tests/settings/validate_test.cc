@@ -276,14 +276,15 @@ TEST(ConfigConstraints, SequenceLengthAndSequenceParallelism) {
 }
 
 TEST(ConfigConstraints, RankOrderNodesAndCollectives) {
-  for (const char* order : {"dp-tp-pp", "pp-dp-tp", "tp-dp", "pp"}) {  // all axes have size 1
+  for (const char* order :
+       {"dp-tp-pp", "pp-dp-tp", "tp-dp", "pp", "tp-cp-dp-pp", "pp-cp"}) {  // all sizes are 1
     EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}), IsEmpty());
   }
   EXPECT_THAT(problems_of({"parallel.rank_order=tp-dp", "parallel.pipeline_model_parallel_size=2"}),
               ElementsAre(HasSubstr("does not name each of tp, dp and pp once")));
   EXPECT_THAT(problems_of({"parallel.rank_order=pp-tp", "parallel.pipeline_model_parallel_size=2"}),
               IsEmpty());
-  for (const char* order : {"tp-dp-pp-", "tp-tp-pp", "tpdppp", "tp-dp-cp"}) {
+  for (const char* order : {"tp-dp-pp-", "tp-tp-pp", "tpdppp", "tp-dp-ep", "cp-tp-dp-pp-cp"}) {
     EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}),
                 ElementsAre(HasSubstr("does not name each of tp, dp and pp once")));
   }
