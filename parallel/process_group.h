@@ -59,6 +59,7 @@ class Work {
 //   all_reduce, ring       2b less segments r+1 and r+2 (mod N); as direct where N divides n
 //   all_reduce, tree       b for its parent and for each child
 //   reduce_scatter, all_gather, all_to_all     (N-1)b, b the bytes of a part
+//   all_to_all_v           the bytes for other members
 //   broadcast, scatter     (N-1)b from the root, b the bytes of a part, and 0 from others
 //   reduce, gather         b, and 0 from the root
 //   barrier, split         0
@@ -133,6 +134,11 @@ class ProcessGroup {
   // Part r of input goes to rank r, part r of output comes from rank r; no overlap allowed.
   Work all_to_all(Context&, const Tensor& input, const Tensor& output,
                   Async async = Async::no) const;
+  // all_to_all with unequal parts (MPI_Alltoallv). Entry r·size + p of `counts`, the same on all
+  // members, is the number of elements that rank r sends to rank p, its own included. A member's
+  // parts follow each other in its input, by receiver, and in its output, by sender.
+  Work all_to_all_v(Context&, const Tensor& input, const Tensor& output,
+                    const std::vector<std::int64_t>& counts, Async async = Async::no) const;
   void barrier(Context&) const;  // the host waits too
 
   // Point-to-point messages arrive in order per (sender, receiver, channel). The receiver checks

@@ -15,19 +15,25 @@ inline bool has_no_peers(const Context& context, const Membership& group) {
   return context.is_planning() || !group.endpoint->exchanges();
 }
 
-// Records an operation in the context's trace, if it has one.
-inline void trace(Context& context, const Membership& group, const Descriptor& d, Async async) {
+// Records an operation in the context's trace, if it has one. `counts`: of an all_to_all_v.
+inline void trace(Context& context, const Membership& group, const Descriptor& d, Async async,
+                  const CountsTable* counts = nullptr) {
   OperationTrace* const trace = context.trace();
   if (trace == nullptr) return;
   const auto size = static_cast<int>(group.members.size());
+  const std::int64_t count = counts == nullptr ? d.count : counts->input(group.rank);
+  const std::int64_t sent = counts == nullptr
+                                ? bytes_sent(d, size, group.rank, group.more_collectives())
+                                : (count - counts->sent(group.rank, group.rank)) *
+                                      static_cast<std::int64_t>(size_of(d.dtype));
   trace->add({.name = name_of(d.operation),
-              .shape = {d.count},
+              .shape = {count},
               .dtype = d.dtype,
               .group = trace->number_of(group.name, size, group.rank),
               .operation = static_cast<std::uint8_t>(d.operation),
               .algorithm = static_cast<std::uint8_t>(d.algorithm),
               .root = d.root,
-              .bytes_sent = bytes_sent(d, size, group.rank, group.more_collectives()),
+              .bytes_sent = sent,
               .asynchronous = async == Async::yes});
 }
 

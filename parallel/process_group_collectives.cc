@@ -2,7 +2,9 @@
 // work.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "kernels/backend.h"
@@ -66,10 +68,11 @@ CollectiveCase case_of(const Membership& own, Context& context, const Descriptor
 }
 
 // Numbers the operation, chooses its implementation and enqueues that. `n`: elements of the
-// member's own part. `asked`: the requested algorithm, of all_reduce.
+// member's own part. `asked`: the requested algorithm, of all_reduce. `counts`: of all_to_all_v.
 Work issue(const GroupHandle& group, Context& context, Async async, Descriptor descriptor,
            std::int64_t n, const Tensor& input, const Tensor& output,
-           Algorithm asked = Algorithm::direct) {
+           Algorithm asked = Algorithm::direct,
+           const std::shared_ptr<const CountsTable>& counts = nullptr) {
   ProcessGroup::Impl& impl = *group;
   const char* const operation = name_of(descriptor.operation).data();
   const CollectiveCase c = case_of(impl.membership, context, descriptor, n, asked);
@@ -84,7 +87,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
     staging = context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
   }
   if (has_no_peers(context, impl.membership)) {
-    trace(context, impl.membership, descriptor, async);
+    trace(context, impl.membership, descriptor, async, counts.get());
     // A tensor that is summed in place keeps this rank's own part.
     const bool apart = output && (descriptor.operation == Operation::broadcast
                                       ? descriptor.root != impl.membership.rank
@@ -100,10 +103,11 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   // `run` holds the group as a raw pointer: the group's own thread must not hold the last
   // reference.
   const bool looks = async == Async::no;  // an asynchronous one leaves its core to other work
-  auto run = [&impl, &context, descriptor, input, output, n, staging, looks,
+  auto run = [&impl, &context, descriptor, input, output, n, staging, counts, looks,
               carry_out = row.run](const Access& access) {
     Exchange exchange(impl.membership, descriptor, collective_channel, looks,
                       reach_of(context, access));
+    exchange.set_counts(counts.get());
     const LoggedSpan span(exchange);
     carry_out(exchange, {.input = address(access, input),
                          .output = address(access, output),
@@ -230,6 +234,32 @@ Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tenso
   if (size() == 1) return copy_own(context, input, output);
   return issue(impl_, context, async, describe(impl_, Operation::all_to_all, input),
                input.numel() / size(), input, output);
+}
+
+Work ProcessGroup::all_to_all_v(Context& context, const Tensor& input, const Tensor& output,
+                                const std::vector<std::int64_t>& counts, Async async) const {
+  constexpr auto operation = "all_to_all_v";
+  need(impl_, operation, "input", input);
+  need(impl_, operation, "output", output);
+  const auto members = static_cast<std::size_t>(size());
+  if (counts.size() != members * members ||
+      std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n < 0; })) {
+    throw RequestError(fmt::format("{}: {} counts; needs {}, none negative",
+                                   place(impl_, operation), counts.size(), members * members));
+  }
+  const auto table = std::make_shared<const CountsTable>(CountsTable{size(), counts});
+  if (input.dtype() != output.dtype() || input.numel() != table->input(rank()) ||
+      output.numel() != table->output(rank())) {
+    throw RequestError(fmt::format(
+        "{}: input is {}[{}], output {}[{}]; the counts say {} and {}, "
+        "of one dtype",
+        place(impl_, operation), name_of(input.dtype()), input.numel(), name_of(output.dtype()),
+        output.numel(), table->input(rank()), table->output(rank())));
+  }
+  if (size() == 1) return copy_own(context, input, output);
+  Descriptor d = describe(impl_, Operation::all_to_all_v, input);
+  d.count = table->hash();
+  return issue(impl_, context, async, d, table->most(), input, output, Algorithm::direct, table);
 }
 
 void ProcessGroup::barrier(Context& context) const {

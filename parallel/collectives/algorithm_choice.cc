@@ -147,6 +147,11 @@ constexpr Collective rows[] = {
     {all_to_all, Algorithm::direct, "slots", by_slots, slots::all_to_all},
     {all_to_all, Algorithm::direct, "direct", by_messages, direct::all_to_all},
 
+    {all_to_all_v, Algorithm::direct, "queued", by_library, queued::all_to_all_v},
+    {all_to_all_v, Algorithm::direct, "shared", by_memory, shared::all_to_all_v},
+    {all_to_all_v, Algorithm::direct, "slots", by_slots, slots::all_to_all_v},
+    {all_to_all_v, Algorithm::direct, "direct", by_messages, direct::all_to_all_v},
+
     // The hosts carry out a barrier, whatever carries the tensors.
     {barrier, Algorithm::direct, "shared", by_memory, shared::barrier},
     {barrier, Algorithm::direct, "slots", by_slots, slots::barrier},

@@ -24,6 +24,7 @@ class Exchange;
 //   gather           input [n], output [n * N] on the root, null elsewhere
 //   scatter          input [n * N] on the root, null elsewhere, output [n]
 //   all_to_all       input and output [n * N]
+//   all_to_all_v     input and output of the sizes in Exchange::counts()
 //   barrier          none
 struct Buffers {
   const std::byte* input = nullptr;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "base/files/content_hash.h"
 #include "parallel/collectives/algorithm_choice.h"
 
 namespace trident {
@@ -30,6 +33,8 @@ std::string_view name_of(Operation operation) {
       return "split";
     case Operation::message:
       return "message";
+    case Operation::all_to_all_v:
+      return "all_to_all_v";
   }
   return "unknown";
 }
@@ -48,6 +53,9 @@ std::string to_string(const Descriptor& d, std::span<const int> members,
   if (d.operation == Operation::barrier || d.operation == Operation::split) {
     return fmt::format("{}()", name_of(d.operation));
   }
+  if (d.operation == Operation::all_to_all_v) {
+    return fmt::format("all_to_all_v({}, counts {:016x})", name_of(d.dtype), d.count);
+  }
   std::string text = fmt::format("{}[{}]", name_of(d.dtype), d.count);
   if (d.operation == Operation::message) return text;
   if (reduces(d.operation)) text += fmt::format(", {}", name_of(d.reduce_op));
@@ -60,6 +68,35 @@ std::string to_string(const Descriptor& d, std::span<const int> members,
     text += fmt::format(", algorithm {}", static_cast<int>(d.algorithm));
   }
   return fmt::format("{}({})", name_of(d.operation), text);
+}
+
+std::int64_t CountsTable::input_begin(int member, int to) const {
+  std::int64_t begin = 0;
+  for (int p = 0; p < to; ++p) begin += sent(member, p);
+  return begin;
+}
+
+std::int64_t CountsTable::output_begin(int member, int from) const {
+  std::int64_t begin = 0;
+  for (int r = 0; r < from; ++r) begin += sent(r, member);
+  return begin;
+}
+
+std::int64_t CountsTable::most() const {
+  std::int64_t most = 0;
+  for (int from = 0; from < members; ++from) {
+    for (int to = 0; to < members; ++to) {
+      if (from != to) most = std::max(most, sent(from, to));
+    }
+  }
+  return most;
+}
+
+std::int64_t CountsTable::hash() const {
+  const auto* const bytes = reinterpret_cast<const char*>(counts.data());
+  const std::uint64_t hash =
+      content_hash(std::string_view(bytes, counts.size() * sizeof(counts[0])));
+  return static_cast<std::int64_t>(hash >> 1);
 }
 
 std::string rank_list(std::span<const int> ranks) {

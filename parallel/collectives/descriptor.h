@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/dtype.h"
 #include "kernels/reduce_op.h"
@@ -23,14 +24,15 @@ enum class Operation : std::uint8_t {
   all_to_all,
   barrier,
   split,
-  message  // point to point
+  message,  // point to point
+  all_to_all_v
 };
 
 // Plain bytes on the wire, without padding.
 struct Descriptor {
   std::uint64_t group = 0;     // the group's id
   std::uint64_t sequence = 0;  // of the operation in its group; of a message on its link
-  std::int64_t count = 0;      // elements of the operation's input
+  std::int64_t count = 0;      // elements of the operation's input; see CountsTable
   std::int32_t root = -1;      // group rank, -1 where there is none
   Operation operation = Operation::barrier;
   DType dtype = DType::u8;
@@ -39,6 +41,26 @@ struct Descriptor {
   bool operator==(const Descriptor&) const = default;
 };
 static_assert(sizeof(Descriptor) == 32);
+
+// The elements that each member of an all_to_all_v sends to each: entry r·N + p is what member r
+// sends to member p. All members have the same table, of which their descriptors hold a hash.
+struct CountsTable {
+  int members = 0;                   // N
+  std::vector<std::int64_t> counts;  // N·N
+
+  std::int64_t sent(int from, int to) const {
+    return counts[static_cast<std::size_t>(from) * static_cast<std::size_t>(members) +
+                  static_cast<std::size_t>(to)];
+  }
+  std::int64_t input(int member) const { return input_begin(member, members); }
+  std::int64_t output(int member) const { return output_begin(member, members); }
+  // Where the elements for member `to` begin in `member`'s input, and those from member `from` in
+  // its output.
+  std::int64_t input_begin(int member, int to) const;
+  std::int64_t output_begin(int member, int from) const;
+  std::int64_t most() const;  // that one member sends to one other
+  std::int64_t hash() const;  // not negative
+};
 
 struct Collective;
 

@@ -197,6 +197,28 @@ void all_to_all(Exchange& exchange, const Buffers& buffers) {
   exchange.wait(transfers);
 }
 
+void all_to_all_v(Exchange& exchange, const Buffers& buffers) {
+  const CountsTable& table = exchange.counts();
+  const int self = exchange.rank();
+  const auto from = [&](int peer) {
+    return buffers.input + bytes_of(exchange, table.input_begin(self, peer));
+  };
+  const auto to = [&](int peer) {
+    return buffers.output + bytes_of(exchange, table.output_begin(self, peer));
+  };
+  Transfers transfers;
+  for_each_peer(exchange, [&](int peer) {
+    transfers.push_back(
+        exchange.receive(peer, to(peer), bytes_of(exchange, table.sent(peer, self))));
+  });
+  for_each_peer(exchange, [&](int peer) {
+    transfers.push_back(
+        exchange.send(peer, from(peer), bytes_of(exchange, table.sent(self, peer))));
+  });
+  copy(to(self), from(self), bytes_of(exchange, table.sent(self, self)));
+  exchange.wait(transfers);
+}
+
 void barrier(Exchange& exchange, const Buffers&) {
   const int size = exchange.size();
   for (int distance = 1; distance < size; distance *= 2) {

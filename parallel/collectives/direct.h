@@ -19,6 +19,7 @@ void broadcast(Exchange& exchange, const Buffers& buffers);
 void gather(Exchange& exchange, const Buffers& buffers);
 void scatter(Exchange& exchange, const Buffers& buffers);
 void all_to_all(Exchange& exchange, const Buffers& buffers);
+void all_to_all_v(Exchange& exchange, const Buffers& buffers);
 // A dissemination barrier in log2 N rounds.
 void barrier(Exchange& exchange, const Buffers& buffers);
 

@@ -62,6 +62,10 @@ class Exchange {
   Exchange(Membership& group, const Descriptor& descriptor, int channel = collective_channel,
            bool looks = false, const Reach& reach = {});
 
+  // The table of an all_to_all_v, which must outlive the exchange.
+  void set_counts(const CountsTable* counts) { counts_ = counts; }
+  const CountsTable& counts() const { return *counts_; }
+
   // A message on its way to or from a member.
   struct Transfer {
     std::unique_ptr<Request> request;
@@ -178,6 +182,7 @@ class Exchange {
 
   friend class LoggedSpan;
   Membership& group_;
+  const CountsTable* counts_ = nullptr;
   std::int64_t sent_ = 0;  // bytes sent by this operation
   Descriptor descriptor_;
   int channel_;

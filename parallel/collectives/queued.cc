@@ -176,4 +176,28 @@ void all_to_all(Exchange& exchange, const Buffers& buffers) {
   exchange.copy(part(output, bytes, exchange.rank()), part(input, bytes, exchange.rank()), bytes);
 }
 
+void all_to_all_v(Exchange& exchange, const Buffers& buffers) {
+  const CountsTable& table = exchange.counts();
+  const int self = exchange.rank();
+  const auto bytes = [&](int from, int to) { return bytes_of(exchange, table.sent(from, to)); };
+  const auto at = [&](const std::byte* data, std::int64_t element) {
+    return const_cast<std::byte*>(data) + bytes_of(exchange, element);
+  };
+  exchange.count_sent(bytes_of(exchange, table.input(self) - table.sent(self, self)));
+  exchange.compare();
+  Parts sends, receives;
+  for_each_peer(exchange, [&](int peer) {
+    if (table.sent(self, peer) > 0) {
+      sends.push_back({peer, at(buffers.input, table.input_begin(self, peer)), bytes(self, peer)});
+    }
+    if (table.sent(peer, self) > 0) {
+      receives.push_back(
+          {peer, at(buffers.output, table.output_begin(self, peer)), bytes(peer, self)});
+    }
+  });
+  move(exchange, sends, receives);
+  exchange.copy(at(buffers.output, table.output_begin(self, self)),
+                at(buffers.input, table.input_begin(self, self)), bytes(self, self));
+}
+
 }  // namespace trident::queued

@@ -19,6 +19,7 @@ void broadcast(Exchange& exchange, const Buffers& buffers);
 void gather(Exchange& exchange, const Buffers& buffers);
 void scatter(Exchange& exchange, const Buffers& buffers);
 void all_to_all(Exchange& exchange, const Buffers& buffers);
+void all_to_all_v(Exchange& exchange, const Buffers& buffers);
 
 // Staging memory for the other members' parts, where they are added here.
 std::int64_t all_reduce_staging(const CollectiveCase&);

@@ -161,6 +161,20 @@ void all_to_all(Exchange& exchange, const Buffers& buffers) {
   scope.leave();
 }
 
+void all_to_all_v(Exchange& exchange, const Buffers& buffers) {
+  const CountsTable& table = exchange.counts();
+  const int self = exchange.rank();
+  exchange.count_sent(bytes_of(exchange, table.input(self) - table.sent(self, self)));
+  RendezvousScope scope(exchange, buffers.input, buffers.output);
+  for (int i = 0; i < exchange.size(); ++i) {
+    const int member = (self + i) % exchange.size();
+    exchange.copy(buffers.output + bytes_of(exchange, table.output_begin(self, member)),
+                  exchange.input(member) + bytes_of(exchange, table.input_begin(member, self)),
+                  bytes_of(exchange, table.sent(member, self)));
+  }
+  scope.leave();
+}
+
 void barrier(Exchange& exchange, const Buffers&) {
   RendezvousScope scope(exchange, nullptr, nullptr);
   if (!exchange.on_host()) scope.leave();  // the others use this member's events

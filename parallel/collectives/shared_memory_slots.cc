@@ -318,6 +318,42 @@ void all_to_all(Exchange& exchange, const Buffers& buffers) {
   copy_bytes(output + offset(self, 0), input + offset(self, 0), whole);
 }
 
+// The rounds are as many as the largest part needs, of which all members know the size.
+void all_to_all_v(Exchange& exchange, const Buffers& buffers) {
+  const CountsTable& table = exchange.counts();
+  const int self = exchange.rank();
+  const std::int64_t step = fitting(exchange, static_cast<std::size_t>(exchange.size()));
+  const auto in_slot = [&](int member) {
+    return bytes_of(exchange, step) * static_cast<std::size_t>(member);
+  };
+  const auto from = [&](int to) {
+    return buffers.input + bytes_of(exchange, table.input_begin(self, to));
+  };
+  const auto to = [&](int sender) {
+    return buffers.output + bytes_of(exchange, table.output_begin(self, sender));
+  };
+  // The bytes of [begin, end) of a part of `count` elements.
+  const auto part = [&](std::int64_t count, std::int64_t begin, std::int64_t end) {
+    return bytes_of(exchange, std::clamp<std::int64_t>(count - begin, 0, end - begin));
+  };
+  exchange.count_sent(bytes_of(exchange, table.input(self) - table.sent(self, self)));
+  in_rounds(
+      exchange, table.most(), step,
+      [&](std::int64_t begin, std::int64_t end, std::byte* slot) {
+        for_each_peer(exchange, [&](int peer) {
+          copy_bytes(slot + in_slot(peer), from(peer) + bytes_of(exchange, begin),
+                     part(table.sent(self, peer), begin, end));
+        });
+      },
+      [&](std::int64_t begin, std::int64_t end) {
+        for_each_peer(exchange, [&](int peer) {
+          copy_bytes(to(peer) + bytes_of(exchange, begin), exchange.input(peer) + in_slot(self),
+                     part(table.sent(peer, self), begin, end));
+        });
+      });
+  copy_bytes(to(self), from(self), bytes_of(exchange, table.sent(self, self)));
+}
+
 void barrier(Exchange& exchange, const Buffers&) {
   exchange.arrive_without_buffers();
 }

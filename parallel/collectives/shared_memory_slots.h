@@ -18,6 +18,7 @@ void broadcast(Exchange& exchange, const Buffers& buffers);
 void gather(Exchange& exchange, const Buffers& buffers);
 void scatter(Exchange& exchange, const Buffers& buffers);
 void all_to_all(Exchange& exchange, const Buffers& buffers);
+void all_to_all_v(Exchange& exchange, const Buffers& buffers);
 void barrier(Exchange& exchange, const Buffers& buffers);
 
 }  // namespace trident::slots

@@ -26,6 +26,7 @@ std::int64_t sent_by_direct(const CollectiveCase& c) {
       return c.n;
     case Operation::barrier:
     case Operation::split:
+    case Operation::all_to_all_v:  // its descriptor has no counts
       break;
   }
   return 0;

@@ -13,7 +13,8 @@ namespace trident {
 
 // The bytes that member `rank` of `size` sends. The descriptor's count is that of the member's
 // input tensor: all its parts of a reduce-scatter or all-to-all, its own part of a gather. The
-// descriptor's algorithm is that of a row, of `more` or built in.
+// descriptor's algorithm is that of a row, of `more` or built in. 0 for an all_to_all_v, whose
+// volume the descriptor doesn't say.
 std::int64_t bytes_sent(const Descriptor&, int size, int rank,
                         std::span<const Collective> more = {});
 

@@ -18,13 +18,15 @@ std::vector<Times> by_action(const OperationTrace& trace, std::size_t actions) {
     const OperationTrace::Group& group = trace.groups()[static_cast<std::size_t>(one.group)];
     const std::size_t action =
         one.action < 0 ? actions : std::min(static_cast<std::size_t>(one.action), actions);
+    const auto operation = static_cast<Operation>(one.operation);
     ++list[action][{.group = group.name,
                     .size = group.size,
-                    .operation = static_cast<Operation>(one.operation),
+                    .operation = operation,
                     .algorithm = static_cast<Algorithm>(one.algorithm),
                     .dtype = one.dtype,
                     .count = one.shape.dim(0),
-                    .root = one.root}];
+                    .root = one.root,
+                    .sent = operation == Operation::all_to_all_v ? one.bytes_sent : 0}];
   }
   return list;
 }
@@ -93,7 +95,9 @@ std::int64_t StepTraffic::sent(const std::string& group, int place,
                        .operation = operation.operation,
                        .dtype = operation.dtype,
                        .algorithm = operation.algorithm};
-    bytes += times * bytes_sent(d, operation.size, place, more);
+    bytes += times * (operation.operation == trident::Operation::all_to_all_v
+                          ? operation.sent
+                          : bytes_sent(d, operation.size, place, more));
   }
   return bytes;
 }

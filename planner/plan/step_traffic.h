@@ -27,6 +27,9 @@ class StepTraffic {
     DType dtype{};
     std::int64_t count = 0;  // elements, as in Descriptor
     int root = -1;
+    // The bytes of an all_to_all_v, whose count doesn't say, as the traced rank sends them. Others
+    // may send a row more or less an expert.
+    std::int64_t sent = 0;
     auto operator<=>(const Operation&) const = default;
   };
   using Times = std::map<Operation, std::int64_t>;

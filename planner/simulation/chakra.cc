@@ -68,6 +68,7 @@ std::uint64_t comm_type(Operation operation) {
     case Operation::broadcast:
       return 5;
     case Operation::all_to_all:
+    case Operation::all_to_all_v:
       return 6;
     case Operation::reduce_scatter:
       return 7;

@@ -149,6 +149,44 @@ TEST_P(Collectives, AllToAllTransposesParts) {
   });
 }
 
+// Parts of every size, none among them, and a member that sends or gets nothing.
+TEST_P(Collectives, AllToAllVMovesUnequalParts) {
+  run([](const Seat& s) {
+    const int size = s.world.size(), rank = s.world.rank();
+    const auto part = [&](std::int64_t scale, int from, int to) -> std::int64_t {
+      if (from == size - 1 && size > 2) return 0;
+      if (to == 1 && size > 3) return 0;
+      return scale * ((from * 3 + to * 5 + 1) % 4);
+    };
+    for_each_type([&]<class T>() {
+      for (const std::int64_t scale : {0, 1, 37, 4099}) {
+        std::vector<std::int64_t> table;
+        for (int from = 0; from < size; ++from) {
+          for (int to = 0; to < size; ++to) table.push_back(part(scale, from, to));
+        }
+        const auto begin = [&](int from, int to) {  // in the sender's input
+          std::int64_t sum = 0;
+          for (int p = 0; p < to; ++p) sum += part(scale, from, p);
+          return sum;
+        };
+        std::int64_t received = 0;
+        for (int from = 0; from < size; ++from) received += part(scale, from, rank);
+        const Tensor out = s.empty(received, DTypeOf<T>::value);
+        const Async async = scale == 37 ? Async::yes : Async::no;
+        s.world.all_to_all_v(s.context, s.own<T>(begin(rank, size)), out, table, async)
+            .wait(s.context);
+        std::int64_t at = 0;
+        for (int from = 0; from < size; ++from) {
+          const std::int64_t n = part(scale, from, rank);
+          s.expect(out.flat(at, n), values_of<T>(from, n, begin(from, rank)),
+                   label<T>("all_to_all_v", n));
+          at += n;
+        }
+      }
+    });
+  });
+}
+
 TEST_P(Collectives, LargeTensorsOfOddSizes) {
   run([](const Seat& s) {
     const std::int64_t n = 40'009;
@@ -281,6 +319,14 @@ TEST_P(Collectives, BytesSentAreTheFormulas) {
         EXPECT_EQ(sent(), (size - 1) * n * 4);
         group.all_to_all(s.context, parts, s.empty(n * size));
         EXPECT_EQ(sent(), (size - 1) * n * 4);
+        std::vector<std::int64_t> table(static_cast<std::size_t>(size * size));
+        for (int from = 0; from < size; ++from) {
+          for (int to = 0; to < size; ++to)
+            table[static_cast<std::size_t>(from * size + to)] = from;
+        }
+        group.all_to_all_v(s.context, s.own<float>(group.rank() * size),
+                           s.empty(size * (size - 1) / 2), table);
+        EXPECT_EQ(sent(), (size - 1) * group.rank() * 4);
         group.broadcast(s.context, x, 0);
         EXPECT_EQ(sent(), root ? (size - 1) * n * 4 : 0);
         group.scatter(s.context, parts, y, 0);

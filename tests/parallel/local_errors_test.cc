@@ -93,6 +93,11 @@ class LocalErrors : public testing::TestWithParam<Place> {
   static Tensor tensor(Context& context, std::int64_t n = 1024, DType dtype = DType::f32) {
     return context.empty({n}, dtype, Category::workspace);
   }
+  static void all_to_all_v_of(Context& c, const ProcessGroup& g, std::int64_t n) {
+    const auto size = static_cast<std::int64_t>(g.size());
+    g.all_to_all_v(c, tensor(c, n * size), tensor(c, n * size),
+                   std::vector<std::int64_t>(static_cast<std::size_t>(size * size), n));
+  }
   mutable int stopped_ = 0;
 };
 
@@ -136,6 +141,8 @@ TEST_P(LocalErrors, EveryPairOfDifferentCallsIsFound) {
         g.scatter(c, tensor(c, 1024 * g.size()), tensor(c), 0);
       },
       [](Context& c, const ProcessGroup& g) { g.all_to_all(c, tensor(c, 12), tensor(c, 12)); },
+      [](Context& c, const ProcessGroup& g) { all_to_all_v_of(c, g, 3); },
+      [](Context& c, const ProcessGroup& g) { all_to_all_v_of(c, g, 4); },
       [](Context& c, const ProcessGroup& g) { g.barrier(c); }};
   for (const int ranks : {2, 4}) {
     for (std::size_t a = 0; a < calls.size(); ++a) {
@@ -418,6 +425,15 @@ TEST_P(LocalErrors, BadArgumentsAreRequestErrorsThatNameTheGroup) {
     refused("root 2 is not a rank of the group, 0 to 1", [&] { g.broadcast(c, x, 2); });
     refused("root -1", [&] { g.reduce(c, x, -1); });
     refused("both must hold 2 equal parts", [&] { g.all_to_all(c, tensor(c, 7), tensor(c, 7)); });
+    refused("all_to_all_v on group 'world' (ranks 0,1): 3 counts; needs 4, none negative", [&] {
+      g.all_to_all_v(c, x, x, {1, 2, 3});
+    });
+    refused("none negative", [&] { g.all_to_all_v(c, x, x, {1, 2, 3, -1}); });
+    refused("input is fp32[6], output fp32[6]; the counts say 6 and 4", [&] {
+      g.all_to_all_v(c, x, x,
+                     g.rank() == 0 ? std::vector<std::int64_t>{2, 4, 2, 4}
+                                   : std::vector<std::int64_t>{0, 2, 4, 2});
+    });
     refused("is this rank itself", [&] { g.send(c, x, g.rank()); });
     refused("channel 8 is not one of 0 to 7", [&] { g.receive(c, x, 1 - g.rank(), Async::no, 8); });
     refused("undefined process group", [&] { ProcessGroup().all_reduce(c, x); });

@@ -117,6 +117,19 @@ TEST(Slots, MoveWhatMessagesMove) {
                        g.all_to_all(c, in, out);
                        return out;
                      });
+  expect_equal<Half>("all_to_all_v", count * size, count * size,
+                     [=](Context& c, const ProcessGroup& g, const Tensor& in, const Tensor& out) {
+                       // Rank r sends much to the rank after it and little to the others.
+                       const std::int64_t little = count / 3;
+                       std::vector<std::int64_t> counts(static_cast<std::size_t>(size * size),
+                                                        little);
+                       for (int r = 0; r < size; ++r) {
+                         counts[static_cast<std::size_t>(r * size + (r + 1) % size)] =
+                             count * size - little * (size - 1);
+                       }
+                       g.all_to_all_v(c, in, out, counts);
+                       return out;
+                     });
 }
 
 // Slots must be written again only when no rank reads them any more. The test runs operations of
