@@ -145,6 +145,7 @@ int main(int count, char** arguments) {
   add_linear(tokens, mlp, hidden);
   add_linear(tokens / 4, hidden, vocabulary);
   add_fused_linear(tokens, hidden, mlp);
+  for (const std::int64_t rows : {16, 64, 256}) add_experts(8, rows, hidden, 2048);
   add_attention({tokens / sequence, sequence, heads, heads, head_dim}, 0);
   add_attention({tokens / sequence, sequence, heads, heads, head_dim}, 0.1f);
   add_attention({1, 1024, heads, heads, head_dim}, 0);

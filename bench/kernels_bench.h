@@ -74,6 +74,8 @@ void add_case(const std::string& name, Types types, const Make& make);
 void add_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
 void add_fused_linear(std::int64_t rows, std::int64_t k, std::int64_t n);
 void add_attention(const AttentionShape& shape, float probability, std::int64_t window = 0);
+// Linear layers from k to n columns of several experts, and one layer with as many rows.
+void add_experts(std::int64_t experts, std::int64_t rows_each, std::int64_t k, std::int64_t n);
 void add_norms();
 void add_activations();
 void add_embeddings();

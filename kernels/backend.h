@@ -22,11 +22,14 @@
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
+#include "kernels/experts.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_gemm.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/peers.h"
 #include "kernels/rotary.h"
+#include "kernels/routing.h"
 
 namespace trident {
 
@@ -63,6 +66,10 @@ bool is_product(Function Backend::*member) {
     return member == &Backend::attention_forward;
   } else if constexpr (std::is_same_v<Function, decltype(Backend::attention_backward)>) {
     return member == &Backend::attention_backward;
+  } else if constexpr (std::is_same_v<Function, decltype(Backend::grouped_gemm)>) {
+    return member == &Backend::grouped_gemm;
+  } else if constexpr (std::is_same_v<Function, decltype(Backend::grouped_weight_gemm)>) {
+    return member == &Backend::grouped_weight_gemm;
   } else {
     return false;
   }

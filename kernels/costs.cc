@@ -80,6 +80,36 @@ void gemm(A, C context, const GemmArgs& args) {
        .transpose_b = args.transpose_b});
 }
 
+// Every row counts, though some may belong to no expert.
+void grouped_gemm(A, C context, const GroupedGemmArgs& args) {
+  const Shape shape{args.c.dim(0), args.c.dim(1), args.a.dim(1)};
+  const double flops = 2.0 * static_cast<double>(shape.numel());
+  context.trace()->add({.name = "grouped_gemm",
+                        .shape = shape,
+                        .dtype = args.a.dtype(),
+                        .flops = flops,
+                        .model_flops = flops,
+                        .bytes_read = bytes_of({args.a, args.b, args.ends}),
+                        .bytes_written = args.c.bytes(),
+                        .transpose_b = args.transpose_b});
+}
+
+void grouped_weight_gemm(A, C context, const GroupedWeightGemmArgs& args) {
+  const Shape shape{args.c.dim(1), args.c.dim(2), args.a.dim(0)};
+  const double flops = 2.0 * static_cast<double>(shape.numel());
+  context.trace()->add(
+      {.name = "grouped_weight_gemm",
+       .shape = shape,
+       .dtype = args.a.dtype(),
+       .flops = flops,
+       .model_flops = flops,
+       .bytes_read = bytes_of({args.a, args.b, args.ends}) + (args.accumulate ? args.c.bytes() : 0),
+       .bytes_written = args.c.bytes(),
+       .bytes_to_add =
+           args.accumulate ? 2 * args.c.bytes() + bytes_in(args.a.dtype(), args.c.numel()) : 0,
+       .transpose_a = true});
+}
+
 // The pairs of a query and a key that a sample's head computes, documents aside: the area below the
 // causal diagonal, less the area that the window hides. S²/2 for S positions without a window.
 double visible_pairs(const AttentionShape& shape, const AttentionMask& mask) {
@@ -234,6 +264,55 @@ const Backend& costs_backend() {
           [](A, C c, T x, T grad_y, T grad_x) {
             record(c, "swiglu_backward", grad_x, {x, grad_y}, {grad_x});
           },
+      .route =
+          [](A, C c, const RouteArgs& a) {
+            record(c, "route", a.logits, {a.logits, a.bias}, {a.experts, a.weights});
+          },
+      .route_backward =
+          [](A, C c, const RouteBackwardArgs& a) {
+            record(c, "route_backward", a.logits,
+                   {a.logits, a.experts, a.grad_weights, a.grad_probabilities}, {a.grad_logits});
+          },
+      .routing_sums =
+          [](A, C c, const RoutingSumsArgs& a) {
+            record(c, "routing_sums", a.logits, {a.logits, a.experts},
+                   {a.counts, a.probabilities, a.squares});
+          },
+      .balance =
+          [](A, C c, const BalanceArgs& a) {
+            record(c, "balance", a.shares, {a.counts, a.probabilities}, {a.shares, a.losses});
+          },
+      .sort_by_expert =
+          [](A, C c, const SortByExpertArgs& a) {
+            record(c, "sort_by_expert", a.experts, {a.experts}, {a.ends, a.rows, a.pairs});
+          },
+      .drop_pairs =
+          [](A, C c, const DropPairsArgs& a) {
+            record(c, "drop_pairs", a.kept, {a.experts, a.counts}, {a.kept, a.counts});
+          },
+      .gather_rows =
+          [](A, C c, const GatherRowsArgs& a) {
+            record(c, "gather_rows", a.y, {a.y, a.indices}, {a.y});
+          },
+      .sum_rows =
+          [](A, C c, const SumRowsArgs& a) {
+            if (a.accumulate) {
+              record(c, "sum_rows", a.y, {a.x, a.rows, a.y}, {a.y});
+            } else {
+              record(c, "sum_rows", a.y, {a.x, a.rows}, {a.y});
+            }
+          },
+      .expert_activation =
+          [](A, C c, const ExpertActivationArgs& a) {
+            record(c, "expert_activation", a.y, {a.x, a.weights}, {a.y});
+          },
+      .expert_activation_backward =
+          [](A, C c, const ExpertActivationBackwardArgs& a) {
+            record(c, "expert_activation_backward", a.grad_x, {a.x, a.weights, a.grad_y},
+                   {a.grad_x, a.grad_weights, a.y});
+          },
+      .grouped_gemm = grouped_gemm,
+      .grouped_weight_gemm = grouped_weight_gemm,
       // Of the table, only the rows that are looked up are counted.
       .embedding_forward =
           [](A, C c, const EmbeddingArgs& a) {

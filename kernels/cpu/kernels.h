@@ -15,6 +15,9 @@ std::string instructions();
 // Allocate the workspace that the functions of these names would need, and touch no tensor. For a
 // planning device.
 void reserve_gemm(const Access&, Context&, const GemmArgs&);
+void reserve_routing_sums(const Access&, Context&, const RoutingSumsArgs&);
+void reserve_grouped_gemm(const Access&, Context&, const GroupedGemmArgs&);
+void reserve_grouped_weight_gemm(const Access&, Context&, const GroupedWeightGemmArgs&);
 void reserve_attention_forward(const Access&, Context&, const AttentionArgs&);
 void reserve_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
 void reserve_attention_cached(const Access&, Context&, const CacheArgs&, const Tensor& out);

@@ -77,6 +77,13 @@ void reserve_embedding(const Access&, Context& context, const EmbeddingBackwardA
   reserve(context, EmbeddingScratch(tokens, args.grad_table.dim(1), workspace).bytes);
 }
 
+void reserve_routing_sums(const Access&, Context& context, const RoutingSumsArgs& args) {
+  reserve_for<double>(context, routing_totals(args.logits.dim(0)));
+}
+void reserve_grouped_gemm(const Access&, Context& context, const GroupedGemmArgs& args) {
+  reserve_for<std::int64_t>(context, 2 * grouped_tiles(args.a.dim(0), args.ends.dim(0)));
+}
+
 void reserve_attention_backward(const Access&, Context& context,
                                 const AttentionBackwardArgs& args) {
   const AttentionShape& shape = args.forward.shape;
@@ -136,6 +143,9 @@ const Backend& planning_cuda_backend() {
     b.norm_backward_weight = cuda::reserve_norm_weight;
     b.head_norm_backward_weight = cuda::reserve_head_norm_weight;
     b.embedding_backward = cuda::reserve_embedding;
+    b.routing_sums = cuda::reserve_routing_sums;
+    b.grouped_gemm = cuda::reserve_grouped_gemm;
+    b.grouped_weight_gemm = [](const Access&, Context&, const GroupedWeightGemmArgs&) {};
     b.cross_entropy = [](const Access&, Context&, const CrossEntropyShape&, const Tensor&,
                          const Tensor&, const Tensor&, std::optional<float>) {};
     b.attention_forward = [](const Access&, Context&, const AttentionArgs&) {};

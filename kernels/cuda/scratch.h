@@ -36,6 +36,15 @@ inline std::int64_t ordered_partials(std::int64_t n) {
   return ceil_div(n, ordered_chunk);
 }
 
+// The largest logit and the sum of each token, in fp64 elements.
+inline std::int64_t routing_totals(std::int64_t tokens) {
+  return 2 * tokens;
+}
+// The most tiles of 64 rows of one group each that `rows` rows of `groups` groups have.
+inline std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups) {
+  return rows / 64 + groups;
+}
+
 // The gradient of attention needs one sum per query, in fp32 elements.
 inline std::int64_t attention_deltas(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;

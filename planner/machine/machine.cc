@@ -197,14 +197,14 @@ void read_kernels(Reader& reader, Machine::Device& device) {
   read_rows(
       reader, "kernels",
       "[name, \"fp32\", \"bf16\" or \"fp16\", sizes, seconds]; sizes: m, n, k of \"gemm nn\", "
-      "\"gemm nt\" and \"gemm tn\", FLOPs and bytes of attention, bytes of others, each 1 to 1e21; "
+      "\"gemm nt\" and \"gemm tn\", FLOPs and bytes of attention and of grouped products, bytes of "
+      "others, each 1 to 1e21; "
       "1e-12 to 1e6 s",
       [&](const nlohmann::json& row) {
         if (!is_row(row, 2, 2, 4)) return false;
         const std::string name = row[0];
-        const std::size_t sizes = name.starts_with("gemm")        ? 3
-                                  : name.starts_with("attention") ? 2
-                                                                  : 1;
+        const bool product = name.starts_with("attention") || name.starts_with("grouped");
+        const std::size_t sizes = name.starts_with("gemm") ? 3 : product ? 2 : 1;
         if (!any_type(row[1]) || row.size() != sizes + 3) return false;
         MeasuredKernel kernel{.seconds = row[sizes + 2]};
         if (kernel.seconds < 1e-12 || kernel.seconds > 1e6) return false;

@@ -155,7 +155,7 @@ double kernel_seconds(const Machine& machine, const TracedOperation& operation) 
            machine.device.launch;
   }
   // Fused attention: products of tiles that stay on the unit, at the rate of small products.
-  constexpr double of_products = 0.75;
+  const double of_products = operation.name.starts_with("attention") ? 0.75 : 1;
   const double rate = machine.peak_of(operation.dtype) * machine.efficiency.products * of_products;
   return std::max(operation.flops / rate, by_bytes(machine, bytes)) + machine.device.launch;
 }

@@ -98,7 +98,7 @@ class Pricer {
 
   void add_kernel(const TracedOperation& one, ActionCost& cost) {
     Seconds& seconds = cost.seconds;
-    const bool attention = one.flops > 0 && one.name != "gemm";
+    const bool attention = one.flops > 0 && one.name.starts_with("attention");
     if (attention && !assumptions_.fused_attention) return add_scores(one, seconds);
     TracedOperation alone = one;
     if (!assumptions_.fused_kernels) own_kernel(alone, alone.bytes_if_unfused, seconds);

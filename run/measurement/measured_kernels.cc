@@ -21,7 +21,8 @@ std::array<double, 3> size_of_kernel(const TracedOperation& one) {
 }  // namespace
 
 double efficiency_of(const Machine& machine, std::string_view kernel) {
-  const bool product = kernel.starts_with("gemm") || kernel.starts_with("attention");
+  const bool product = kernel.starts_with("gemm") || kernel.starts_with("grouped") ||
+                       kernel.starts_with("attention");
   return product ? machine.efficiency.products : machine.efficiency.memory;
 }
 

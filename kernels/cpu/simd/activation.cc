@@ -74,11 +74,38 @@ void swiglu_backward(const T* gate, const T* up, const T* grad_y, T* grad_gate, 
 }
 
 template <class T>
+void weighted_swiglu(const T* gate, const T* up, float weight, T* y, std::int64_t n) {
+  each_pack<vectors>(n, [=](std::int64_t i, auto lanes) {
+    const auto g = load(gate + i, lanes);
+    store(y + i, g * sigmoid_of_negated(-g).value * load(up + i, lanes) * splat(weight), lanes);
+  });
+}
+
+template <class T>
+float weighted_swiglu_backward(const T* gate, const T* up, float weight, const T* grad_y,
+                               T* grad_gate, T* grad_up, T* y, std::int64_t n) {
+  F total{};
+  each_pack<vectors>(n, [&](std::int64_t i, auto lanes) {
+    const auto g = load(gate + i, lanes), u = load(up + i, lanes), dy = load(grad_y + i, lanes);
+    const auto s = sigmoid_of_negated(-g);
+    const auto silu = g * s.value;
+    const auto product = silu * u, scaled = dy * splat(weight);
+    total += sum_parts(only(dy * product, lanes));
+    store(y + i, product * splat(weight), lanes);
+    store(grad_up + i, scaled * silu, lanes);
+    store(grad_gate + i, scaled * u * fma(silu, s.complement, s.value), lanes);
+  });
+  return sum_lanes(total);
+}
+
+template <class T>
 void set(Leaves<T>& leaves) {
   leaves.gelu_forward = gelu_forward<T>;
   leaves.gelu_backward = gelu_backward<T>;
   leaves.swiglu_forward = swiglu_forward<T>;
   leaves.swiglu_backward = swiglu_backward<T>;
+  leaves.weighted_swiglu = weighted_swiglu<T>;
+  leaves.weighted_swiglu_backward = weighted_swiglu_backward<T>;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ Table make_table() {
   set_attention_cached(table);
   set_optimizer(table);
   set_row_products(table);
+  set_grouped_products(table);
   return table;
 }
 

@@ -16,6 +16,7 @@ void set_attention_backward(Table&);
 void set_attention_cached(Table&);
 void set_optimizer(Table&);
 void set_row_products(Table&);
+void set_grouped_products(Table&);
 Table make_table();
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

@@ -1,5 +1,5 @@
-// Small matrix products in registers, for attention. Compiled once per instruction set; see
-// kernels/cpu/simd/vec.h.
+// Small matrix products in registers, for attention and experts. Compiled once per instruction set;
+// see kernels/cpu/simd/vec.h.
 #pragma once
 
 #include "kernels/cpu/simd/pack.h"

@@ -123,6 +123,11 @@ struct Leaves {
   void (*swiglu_forward)(const T* gate, const T* up, T* y, std::int64_t n);
   void (*swiglu_backward)(const T* gate, const T* up, const T* grad_y, T* grad_gate, T* grad_up,
                           std::int64_t n);
+  // y = weight · silu(gate) · up. Backward writes it again, and returns the weight's gradient. Each
+  // output may share the memory of the input of its name or of grad_y.
+  void (*weighted_swiglu)(const T* gate, const T* up, float weight, T* y, std::int64_t n);
+  float (*weighted_swiglu_backward)(const T* gate, const T* up, float weight, const T* grad_y,
+                                    T* grad_gate, T* grad_up, T* y, std::int64_t n);
   // y = dropout(x) (+ residual), for elements first … first + n of the sample.
   void (*dropout_add)(const Dropout&, std::uint64_t sample, std::uint64_t first, const T* x,
                       const T* residual, T* y, std::int64_t n);
@@ -143,6 +148,10 @@ struct Leaves {
   // y[i] = the sum over k of x · row i of w; rows of w are w_row apart.
   void (*row_products)(const float* x, const T* w, std::int64_t w_row, std::int64_t rows,
                        std::int64_t k, float* y);
+
+  // Packs k rows of n columns, `stride` apart, into panels of Table::panel_width columns, each (k,
+  // panel_width) fp32. Columns behind the last are 0.
+  void (*pack_panels)(const T* x, std::int64_t stride, std::int64_t k, std::int64_t n, float* to);
 
   // One row of n columns.
   void (*norm_forward)(const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd,
@@ -192,6 +201,17 @@ struct Table {
   Leaves<Float16> f16;
   void (*scale)(float* x, float factor, std::int64_t n);
   void (*lerp)(float* x, const float* target, float part, std::int64_t n);
+  // c (m, n) (+)= a (m, k) b (k, n), b in panels (pack_panels). Element (i, p) of a is a[i·a_row +
+  // p·a_column]. The rows of c have n rounded up to full panels. The terms of an element are added
+  // one by one, in ascending order, whatever m and n are.
+  std::int64_t panel_width;
+  void (*panel_products)(const float* a, std::int64_t a_row, std::int64_t a_column, const float* b,
+                         float* c, std::int64_t c_row, std::int64_t m, std::int64_t n,
+                         std::int64_t k, bool add);
+  // c (m, n) (+)= a (m, k) bᵀ, b (n, k), rows a_row, b_row and c_row apart. The order of additions
+  // of an element depends on k alone.
+  void (*row_dots)(const float* a, std::int64_t a_row, const float* b, std::int64_t b_row, float* c,
+                   std::int64_t c_row, std::int64_t m, std::int64_t n, std::int64_t k, bool add);
   // The number of scratch floats for an attention task of this size.
   std::int64_t (*attention_forward_scratch)(const AttentionSizes&);
   // `sums`: tasks are run whole.

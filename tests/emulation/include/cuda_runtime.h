@@ -81,6 +81,11 @@ inline float __uint_as_float(unsigned x) {
   std::memcpy(&y, &x, sizeof y);
   return y;
 }
+inline unsigned __float_as_uint(float x) {
+  unsigned y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }

@@ -13,9 +13,11 @@
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_gemm.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/rotary.h"
+#include "kernels/routing.h"
 
 namespace trident::cuda {
 namespace {
@@ -74,6 +76,26 @@ TEST(CudaPlanning, CountsWhatProductsTake) {
         });
       }
     }
+  }
+}
+
+TEST(CudaPlanning, CountsWhatExpertsTake) {
+  for (const std::int64_t rows : {1, 64, 200}) {
+    expect_planned("grouped " + std::to_string(rows), [&](const Seat& s) {
+      grouped_gemm(s.context, {.a = s.zeros({rows, 3}),
+                               .b = s.zeros({5, 3, 4}),
+                               .c = s.zeros({rows, 4}),
+                               .ends = s.zeros({5}, DType::i64)});
+    });
+    expect_planned("routing " + std::to_string(rows), [&](const Seat& s) {
+      routing_sums(s.context, {.shape = {.experts = 4, .topk = 2},
+                               .logits = s.zeros({rows, 4}),
+                               .experts = s.zeros({rows, 2}, DType::i32),
+                               .counts = s.zeros({1, 4}, DType::i64),
+                               .probabilities = s.zeros({1, 4}, DType::f64),
+                               .squares = s.zeros({rows}),
+                               .sequence = rows});
+    });
   }
 }
 

@@ -1,0 +1,273 @@
+#include "kernels/experts.h"
+
+#include "kernels/by_dtype.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/gelu.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace trident::cuda {
+namespace {
+
+constexpr int sort_threads = 256;
+
+// The pairs of one expert, in the order of the pairs: a block for each expert.
+struct Pairs {
+  const std::int32_t* experts;
+  std::int64_t count, all_experts;
+};
+
+__global__ void __launch_bounds__(sort_threads) count_kernel(Pairs pairs, std::int64_t* counts) {
+  std::int64_t count = 0;
+  for (std::int64_t i = threadIdx.x; i < pairs.count; i += sort_threads) {
+    count += pairs.experts[i] == static_cast<std::int64_t>(blockIdx.x);
+  }
+  count = reduce_block<sort_threads, Sum>(count);
+  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+}
+
+__global__ void __launch_bounds__(32) ends_kernel(std::int64_t experts, std::int64_t* ends) {
+  if (threadIdx.x != 0) return;
+  std::int64_t end = 0;
+  for (std::int64_t e = 0; e < experts; ++e) ends[e] = end += ends[e];
+}
+
+__global__ void __launch_bounds__(sort_threads)
+    place_kernel(Pairs pairs, const std::int64_t* ends, std::int32_t* rows, std::int32_t* of_rows) {
+  const std::int64_t expert = blockIdx.x;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __shared__ int counts[sort_threads / 32];
+  std::int64_t next = expert == 0 ? 0 : ends[expert - 1];
+  for (std::int64_t begin = 0; begin < pairs.count; begin += sort_threads) {
+    const std::int64_t i = begin + threadIdx.x;
+    const bool here = i < pairs.count && pairs.experts[i] == expert;
+    int upto = here ? 1 : 0;  // of the lanes up to this one
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_sync(0xffffffffu, upto, lane >= step ? lane - step : lane);
+      if (lane >= step) upto += other;
+    }
+    if (lane == 31) counts[warp] = upto;
+    __syncthreads();
+    int before = 0, all = 0;
+    for (int w = 0; w < sort_threads / 32; ++w) {
+      if (w < warp) before += counts[w];
+      all += counts[w];
+    }
+    if (here) {
+      const std::int64_t row = next + before + upto - 1;
+      rows[i] = static_cast<std::int32_t>(row);
+      of_rows[row] = static_cast<std::int32_t>(i);
+    }
+    next += all;
+    __syncthreads();
+  }
+}
+
+// A block drops the pairs of one expert in one sample.
+struct Dropping {
+  const std::int32_t* experts;
+  std::int64_t* counts;
+  std::int32_t* kept;
+  std::int64_t tokens, topk, all_experts, capacity, sequence, first_row;
+};
+__global__ void __launch_bounds__(sort_threads) drop_kernel(Dropping a) {
+  const std::int64_t expert = blockIdx.x % a.all_experts, sample = blockIdx.x / a.all_experts;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __shared__ int counts[sort_threads / 32];
+  const std::int64_t from = sample * a.sequence - a.first_row, to = from + a.sequence;
+  const std::int64_t begin = (from > 0 ? from : 0) * a.topk;
+  const std::int64_t end = (to < a.tokens ? to : a.tokens) * a.topk;
+  std::int64_t count = a.counts[blockIdx.x];
+  for (std::int64_t at = begin; at < end; at += sort_threads) {
+    const std::int64_t i = at + threadIdx.x;
+    const bool here = i < end && a.experts[i] == expert;
+    int upto = here ? 1 : 0;  // of the lanes up to this one
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_sync(0xffffffffu, upto, lane >= step ? lane - step : lane);
+      if (lane >= step) upto += other;
+    }
+    if (lane == 31) counts[warp] = upto;
+    __syncthreads();
+    int before = 0, all = 0;
+    for (int w = 0; w < sort_threads / 32; ++w) {
+      if (w < warp) before += counts[w];
+      all += counts[w];
+    }
+    if (here) {
+      a.kept[i] = count + before + upto <= a.capacity ? static_cast<std::int32_t>(expert) : -1;
+    }
+    count += all;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) a.counts[blockIdx.x] = count;
+}
+
+// Before rows are placed.
+struct NoRows {
+  std::int32_t *rows, *pairs;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    rows[i] = pairs[i] = -1;
+  }
+};
+
+template <class T>
+struct Gather {
+  const T* x;
+  const std::int32_t* indices;
+  T* y;
+  std::int64_t divisor, columns;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const std::int64_t index = indices[i / columns];
+    Packed<N, T> row{};
+    if (index >= 0) row = fetch<N>(x + index / divisor * columns + i % columns);
+    put(y + i, row);
+  }
+};
+
+template <class T>
+struct SumOfRows {
+  const T* x;
+  const std::int32_t* rows;
+  T* y;
+  std::int64_t topk, columns;
+  bool accumulate;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    float total[N] = {};
+    if (accumulate) load(y + i, total);
+    const std::int32_t* const own = rows + i / columns * topk;
+    for (std::int64_t k = 0; k < topk; ++k) {
+      if (own[k] < 0) continue;
+      float row[N];
+      load(x + own[k] * columns + i % columns, row);
+#pragma unroll
+      for (int j = 0; j < N; ++j) total[j] += row[j];
+    }
+    store(y + i, total);
+  }
+};
+
+template <class T>
+struct Activation {
+  const T* x;
+  const float* weights;
+  T* y;
+  std::int64_t columns;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const T* const gate = x + i / columns * 2 * columns + i % columns;
+    const float weight = weights[i / columns];
+    float g[N], u[N];
+    load(gate, g);
+    load(gate + columns, u);
+#pragma unroll
+    for (int j = 0; j < N; ++j) u[j] *= g[j] * sigmoid_of_negated<T>(-g[j]).value * weight;
+    store(y + i, u);
+  }
+};
+
+template <class T>
+struct ActivationBackward {
+  const T* x;
+  const float* weights;
+  const T* grad_y;
+  T* grad_x;
+  float* grad_weights;
+  T* y;
+  std::int64_t columns;
+};
+// A block handles a row.
+template <class T>
+__global__ void __launch_bounds__(128) activation_backward_kernel(ActivationBackward<T> a) {
+  const std::int64_t row = blockIdx.x;
+  const T* const gate = a.x + row * 2 * a.columns;
+  const float weight = a.weights[row];
+  float grad_weight = 0;
+  for (std::int64_t i = threadIdx.x; i < a.columns; i += 128) {
+    const float g = to_float(gate[i]), u = to_float(gate[i + a.columns]);
+    const float dy = to_float(a.grad_y[row * a.columns + i]);
+    const Sigmoid s = sigmoid_of_negated<T>(-g);
+    const float silu = g * s.value, scaled = dy * weight;
+    grad_weight += dy * (u * silu);
+    a.y[row * a.columns + i] = rounded<T>(u * (g * s.value * weight));
+    a.grad_x[row * 2 * a.columns + i] = rounded<T>(scaled * u * fmaf(silu, s.complement, s.value));
+    a.grad_x[(row * 2 + 1) * a.columns + i] = rounded<T>(scaled * silu);
+  }
+  grad_weight = reduce_block<128, Sum>(grad_weight);
+  if (threadIdx.x == 0) a.grad_weights[row] = grad_weight;
+}
+
+}  // namespace
+
+void sort_by_expert(const Access& access, Context&, const SortByExpertArgs& args) {
+  const Queue& queue = queue_of(access);
+  const Pairs pairs{data<std::int32_t>(access, args.experts), args.experts.numel(),
+                    args.ends.dim(0)};
+  auto* const ends = data<std::int64_t>(access, args.ends);
+  const NoRows none{data<std::int32_t>(access, args.rows), data<std::int32_t>(access, args.pairs)};
+  const dim3 blocks = blocks_of(pairs.all_experts);
+  start(queue, blocks, sort_threads, count_kernel, pairs, ends);
+  start(queue, blocks_of(1), 32, ends_kernel, pairs.all_experts, ends);
+  elementwise<1>(queue, pairs.count, true, none);
+  start(queue, blocks, sort_threads, place_kernel, pairs, static_cast<const std::int64_t*>(ends),
+        none.rows, none.pairs);
+}
+
+void drop_pairs(const Access& access, Context&, const DropPairsArgs& args) {
+  const Dropping a{.experts = data<std::int32_t>(access, args.experts),
+                   .counts = data<std::int64_t>(access, args.counts),
+                   .kept = data<std::int32_t>(access, args.kept),
+                   .tokens = args.experts.dim(0),
+                   .topk = args.experts.dim(1),
+                   .all_experts = args.counts.dim(1),
+                   .capacity = args.capacity,
+                   .sequence = args.sequence,
+                   .first_row = args.first_row};
+  start(queue_of(access), blocks_of(args.counts.numel()), sort_threads, drop_kernel, a);
+}
+
+void gather_rows(const Access& access, Context&, const GatherRowsArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const Gather<T> f{data<T>(access, args.x), data<std::int32_t>(access, args.indices),
+                      data<T>(access, args.y), args.divisor, args.x.dim(1)};
+    elementwise<pack_size<T>>(queue_of(access), args.y.numel(),
+                              aligned(f.x, f.y) && f.columns % pack_size<T> == 0, f);
+  });
+}
+
+void sum_rows(const Access& access, Context&, const SumRowsArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const SumOfRows<T> f{data<T>(access, args.x), data<std::int32_t>(access, args.rows),
+                         data<T>(access, args.y), args.rows.dim(1),
+                         args.x.dim(1),           args.accumulate};
+    elementwise<pack_size<T>>(queue_of(access), args.y.numel(),
+                              aligned(f.x, f.y) && f.columns % pack_size<T> == 0, f);
+  });
+}
+
+void expert_activation(const Access& access, Context&, const ExpertActivationArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const Activation<T> f{data<T>(access, args.x), data<float>(access, args.weights),
+                          data<T>(access, args.y), args.y.dim(1)};
+    elementwise<pack_size<T>>(queue_of(access), args.y.numel(),
+                              aligned(f.x, f.y) && f.columns % pack_size<T> == 0, f);
+  });
+}
+
+void expert_activation_backward(const Access& access, Context&,
+                                const ExpertActivationBackwardArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const ActivationBackward<T> a{data<T>(access, args.x),
+                                  data<float>(access, args.weights),
+                                  data<T>(access, args.grad_y),
+                                  data<T>(access, args.grad_x),
+                                  data<float>(access, args.grad_weights),
+                                  data<T>(access, args.y),
+                                  args.y.dim(1)};
+    start(queue_of(access), blocks_of(args.y.dim(0)), 128, activation_backward_kernel<T>, a);
+  });
+}
+
+}  // namespace trident::cuda
