@@ -86,6 +86,8 @@ EventCategory category_of(const std::optional<Group>& group, Operation what) {
   if (!group) return EventCategory::all_reduce;
   if (*group == Group::pipeline) return EventCategory::transfer;
   if (*group == Group::tensor) return EventCategory::tensor_parallel;
+  if (*group == Group::exchange) return EventCategory::token_exchange;
+  if (*group == Group::expert || *group == Group::expert_tensor) return EventCategory::all_reduce;
   const bool adds = what == Operation::all_reduce || what == Operation::reduce_scatter ||
                     what == Operation::reduce;
   return adds ? EventCategory::gradient_reduction : EventCategory::weight_gather;

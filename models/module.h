@@ -1,5 +1,6 @@
 // The interface of every module: explicit forward, backward_input and backward_weight. The rank's
-// thread calls it. All ranks of the tensor-parallel group call it in the same order.
+// thread calls it. All ranks of the tensor-parallel group call it in the same order, and so do
+// those that exchange the tokens of its experts.
 //
 // T rows: the tokens of one micro-batch, B samples of S positions, flattened. Under sequence
 // parallelism a module between the linear layers sees T/t of them.

@@ -13,6 +13,18 @@ std::int64_t TransformerShape::window_of(std::int64_t layer) const {
   return std::ranges::binary_search(window_layers, layer) ? sliding_window : 0;
 }
 
+std::int64_t ExpertsShape::capacity(std::int64_t sequence) const {
+  const double exact = capacity_factor * static_cast<double>(router.topk * sequence) /
+                       static_cast<double>(router.experts);
+  // Factors such as 1.1 are a little more than they say.
+  const double rounded = std::ceil(exact * (1 - 1e-12));
+  return static_cast<std::int64_t>(std::clamp(rounded, 1.0, static_cast<double>(sequence)));
+}
+
+bool ExpertsShape::has(std::int64_t layer) const {
+  return std::ranges::binary_search(layers, layer);
+}
+
 namespace {
 
 // The factor of sines and cosines: as transformers computes it (_compute_yarn_parameters).

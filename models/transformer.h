@@ -9,11 +9,33 @@
 #include "core/dtype.h"
 #include "kernels/attention.h"
 #include "kernels/rotary.h"
+#include "kernels/routing.h"
 #include "models/module.h"
 #include "parallel/tensor/linear.h"
 #include "settings/config.h"
 
 namespace trident {
+
+// The layers whose feed-forward sublayer is a mixture of experts (models/experts.h).
+struct ExpertsShape {
+  RouterShape router;                // router.experts 0: no layer has experts
+  std::vector<std::int64_t> layers;  // ascending
+  std::int64_t ffn = 0;              // the width of each expert
+  std::int64_t shared_ffn = 0;       // of an expert that all tokens take; 0: none
+  // The sequence balancing loss, summed over layers: coefficient times the mean over samples of
+  // Σ f P, f an expert's share of the sample's choices times E, P its mean probability
+  // (DeepSeek-V3).
+  float sequence_loss = 0;
+  float z_loss = 0;  // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
+  // In training an expert takes at most capacity() tokens of a sample, those at later positions are
+  // dropped first. 0: any number.
+  double capacity_factor = 0;
+
+  // ceil(capacity_factor · K · S / E) for S positions, at least 1 and at most S.
+  std::int64_t capacity(std::int64_t sequence) const;
+
+  bool has(std::int64_t layer) const;
+};
 
 struct TransformerShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, groups = 0, ffn = 0;
@@ -34,6 +56,7 @@ struct TransformerShape {
   // The most keys that a query sees in the layers of window_layers; 0: all before it.
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> window_layers;  // ascending
+  ExpertsShape experts;
   float norm_epsilon = 1e-5f;
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;

@@ -55,6 +55,68 @@ Placement ParallelContext::stacked(const Shape& global,
                                              options_.size);
 }
 
+Placement ParallelContext::experts(const Shape& global) const {
+  Placement placement = Placement::replicated(global);
+  placement.data = DataGroups::of_expert();
+  placement.shard(0, Group::expert, {global.dim(0)},
+                  options_.exchange_rank / options_.expert_tensor, options_.expert);
+  return placement;
+}
+
+Placement ParallelContext::experts(const Shape& global, int dim,
+                                   const std::vector<std::int64_t>& blocks) const {
+  return experts(global).shard(dim, Group::expert_tensor, blocks,
+                               options_.exchange_rank % options_.expert_tensor,
+                               options_.expert_tensor);
+}
+
+ParallelContext::Range ParallelContext::rows_to_send(const Tensor& x) const {
+  const std::int64_t rows = x.dim(0);
+  if (options_.sequence_parallel) return {0, rows};
+  const std::int64_t most = (rows + options_.size - 1) / options_.size;
+  const std::int64_t begin = std::min(rows, options_.rank * most);
+  return {begin, std::min(most, rows - begin)};
+}
+
+std::int64_t ParallelContext::first_row_to_send(const Tensor& x) const {
+  return first_row(x) + rows_to_send(x).begin;
+}
+
+void ParallelContext::sum_of_shares(Context& context, const Tensor& x) const {
+  if (options_.size > 1) options_.tensor.all_reduce(context, x);
+}
+
+Tensor ParallelContext::sum_of_ranks_before(Context& context, const Tensor& x) const {
+  const Tensor all = context.empty({options_.size * x.numel()}, x.dtype(), Category::activation);
+  options_.tensor.all_gather(context, x, all);
+  Tensor sum = context.empty(x.shape(), x.dtype(), Category::activation);
+  fill(context, sum, 0);
+  for (int r = 0; r < options_.rank; ++r) {
+    add(context, all.flat(r * x.numel(), x.numel()), sum.flat(0, x.numel()));
+  }
+  return sum;
+}
+
+Tensor ParallelContext::all_rows(Context& context, const Tensor& x,
+                                 const std::function<void(const Tensor& share)>& make) const {
+  const auto empty = [&](std::int64_t rows) {
+    return context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
+  };
+  if (options_.size == 1 || options_.sequence_parallel) {
+    Tensor all = empty(x.dim(0));
+    make(all);
+    return all;
+  }
+  // Shares follow each other; the last ones may be shorter.
+  const std::int64_t most = (x.dim(0) + options_.size - 1) / options_.size;
+  const Tensor all = empty(most * options_.size), own = all.rows(options_.rank * most, most);
+  const std::int64_t count = rows_to_send(x).count;
+  if (count < most) fill(context, own.rows(count, most - count), 0);
+  make(own.rows(0, count));
+  options_.tensor.all_gather(context, own, all);
+  return all.rows(0, x.dim(0));
+}
+
 Tensor ParallelContext::gather_rows(Context& context, const Tensor& x) const {
   if (options_.size == 1 || !options_.sequence_parallel) return x;
   Tensor all = context.empty({x.dim(0) * options_.size, x.dim(1)}, x.dtype(), Category::activation);

@@ -8,7 +8,8 @@
 // linear layers. The paper shards the sequence; we shard the flattened (sample, position) rows,
 // which is the same work in one contiguous range.
 //
-// All ranks of the tensor group call gather_rows() and reduce_partial_sums() in the same order.
+// All ranks of the tensor group call gather_rows(), reduce_partial_sums(), all_rows(),
+// sum_of_shares() and sum_of_ranks_before() in the same order.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,12 @@ class ParallelContext {
     // Sequence parallelism: gathering and summing go by one rank's rows at a time, so that products
     // of some rows overlap with the transfer of others.
     bool overlap = false;
+    // The ranks that exchange the tokens of experts: `expert_tensor` consecutive ranks share each
+    // expert, `expert` such groups have different ones (Group::exchange). It may be undefined for
+    // one rank, and where only shapes are needed.
+    ProcessGroup exchange;
+    int exchange_rank = 0;
+    int expert = 1, expert_tensor = 1;
   };
   ParallelContext() = default;  // one rank
   explicit ParallelContext(Options options) : options_(std::move(options)) {}
@@ -78,11 +85,36 @@ class ParallelContext {
   // `padded` (0: the real one); sharded along rows that are a stack of blocks, each split into
   // equal parts.
   Placement replicated(const Shape& global) const;
-  // Replicated, but this rank applies it to its own shard of the layer (its heads), so that its
-  // gradient is partial in any case.
+  // Replicated, but this rank applies it to its own shard of the layer (its heads, its share of the
+  // rows), so that its gradient is partial in any case.
   Placement replicated_for_shards(const Shape& global) const;
   Placement sharded(const Shape& global, int dim, std::int64_t padded = 0) const;
   Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
+
+  // The placement of experts (E, ...), this rank's experts complete or, with `dim`, sharded along a
+  // dimension that is a stack of blocks.
+  Placement experts(const Shape& global) const;
+  Placement experts(const Shape& global, int dim, const std::vector<std::int64_t>& blocks) const;
+  // The ranks that exchange tokens, and how many of them share each expert.
+  const ProcessGroup& exchange_group() const { return options_.exchange; }
+  int exchange_rank() const { return options_.exchange_rank; }
+  int exchange_ranks() const { return options_.expert * options_.expert_tensor; }
+  int ranks_of_expert() const { return options_.expert_tensor; }
+  // The rows of activations (T or T/t, H) that this rank sends to experts: those that it holds
+  // alone, or where all ranks of the layer hold the same rows, its share of them, which may be
+  // empty. all_rows() puts the ranks' shares together again; it is collective over the layer's
+  // ranks.
+  Range rows_to_send(const Tensor& x) const;
+  // `make(rows)` fills this rank's share (count, H) of a new tensor of x's shape.
+  Tensor all_rows(Context&, const Tensor& x,
+                  const std::function<void(const Tensor& share)>& make) const;
+  // x := the sum over the ranks of the layer, of which each has added up its share of the rows.
+  void sum_of_shares(Context&, const Tensor& x) const;
+  // Whether other ranks of the layer have shares, and the sum of x over those before this rank.
+  bool shares_tokens() const { return options_.size > 1; }
+  Tensor sum_of_ranks_before(Context&, const Tensor& x) const;
+  // The index, within the micro-batch, of the first row to send.
+  std::int64_t first_row_to_send(const Tensor& x) const;
 
   // A linear layer with its parameters. Include parallel/tensor/linear.h to use it.
   Linear linear(const LinearSpec&) const;

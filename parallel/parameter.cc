@@ -6,6 +6,7 @@
 #include "core/rng.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_gemm.h"
 
 namespace trident {
 
@@ -37,6 +38,16 @@ void Weight::add_product(Context& context, const Tensor& left, const Tensor& rig
                  .transpose_a = true,
                  .accumulate = !parameter_->take_stale(use_),
                  .bias_gradient = bias_gradient});
+}
+
+void Weight::add_grouped_product(Context& context, const Tensor& left, const Tensor& right,
+                                 const Tensor& ends) const {
+  const Tensor& gradient = parameter_->open_gradient(context, use_);
+  grouped_weight_gemm(context, {.a = left,
+                                .b = right,
+                                .c = gradient,
+                                .ends = ends,
+                                .accumulate = !parameter_->take_stale(use_)});
 }
 
 void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,

@@ -144,6 +144,9 @@ class Weight {
   // bias_gradient (M), the column sums of left are added to it.
   void add_product(Context&, const Tensor& left, const Tensor& right,
                    const Tensor& bias_gradient = {}) const;
+  // The gradients (E, M, N) of experts += their rows' products, see kernels/grouped_gemm.h.
+  void add_grouped_product(Context&, const Tensor& left, const Tensor& right,
+                           const Tensor& ends) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
   int use() const { return use_; }
   std::int64_t dim(int i) const { return parameter_->spec().placement.local().dim(i); }

@@ -64,6 +64,8 @@ const char* to_string(EventCategory category) {
       return "weight_gather";
     case EventCategory::all_reduce:
       return "all_reduce";
+    case EventCategory::token_exchange:
+      return "token_exchange";
   }
   return "?";
 }

@@ -21,10 +21,11 @@ enum class EventCategory : uint8_t {
   gradient_reduction,  // over data-parallel ranks, bucket by bucket
   weight_gather,       // of ZeRO, over data-parallel ranks
   all_reduce,          // other: loss and norm, tied embeddings
+  token_exchange,      // between the ranks that hold a layer's experts
 };
-inline constexpr int event_categories = 10;
+inline constexpr int event_categories = 11;
 
-// "forward", ..., "all_reduce": the `cat` field of the Chrome trace.
+// "forward", ..., "token_exchange": the `cat` field of the Chrome trace.
 const char* to_string(EventCategory category);
 
 // The lane of a category in a drawing: 0 for computes, 1 and up for communication. Each

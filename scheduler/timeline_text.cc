@@ -33,6 +33,8 @@ char symbol(EventCategory category) {
       return '^';
     case EventCategory::all_reduce:
       return '*';
+    case EventCategory::token_exchange:
+      return '%';
   }
   return '?';
 }
@@ -134,10 +136,12 @@ std::string timeline_text(const Timeline& timeline, int columns) {
     return std::any_of(timeline.events.begin(), timeline.events.end(),
                        [&](const TimelineEvent& event) { return event.category == category; });
   };
-  for (const auto& [category, name] : {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
-                                       std::pair{EventCategory::gradient_reduction, "reduction"},
-                                       std::pair{EventCategory::weight_gather, "weight gather"},
-                                       std::pair{EventCategory::all_reduce, "all-reduce"}}) {
+  for (const auto& [category, name] :
+       {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
+        std::pair{EventCategory::gradient_reduction, "reduction"},
+        std::pair{EventCategory::weight_gather, "weight gather"},
+        std::pair{EventCategory::all_reduce, "all-reduce"},
+        std::pair{EventCategory::token_exchange, "token exchange"}}) {
     if (used(category)) text += fmt::format("  {} {}", symbol(category), name);
   }
   text += "\n";

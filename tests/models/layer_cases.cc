@@ -3,6 +3,7 @@
 #include "models/attention.h"
 #include "models/block.h"
 #include "models/embedding.h"
+#include "models/experts.h"
 #include "models/head.h"
 #include "models/mlp.h"
 #include "models/norm.h"
@@ -247,6 +248,25 @@ LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
              const Values& x) { return reference::mlp(x, weights, "mlp", s); }};
 }
 
+LayerCase experts_case(const std::string& name, const TransformerShape& shape) {
+  return {
+      .name = name,
+      .shape = shape,
+      .make =
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(new Experts(parallel, s, "mlp", 0));
+          },
+      .input = rows_of,
+      .output = rows_of,
+      .forward = [](const TransformerShape& s, const Weights& weights,
+                    const reference::Batch& batch,
+                    const Values& x) { return reference::experts(x, weights, "mlp", s, batch); },
+      .auxiliary =
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values& x) { return reference::balancing_losses(x, weights, "mlp", s, batch); },
+      .has_experts = true};
+}
+
 LayerCase block_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
@@ -302,7 +322,7 @@ template <class Visit>
 void each_element(const Placement& placement, Visit visit) {
   const Shape& global = placement.global;
   for (const LocalSlice& held : placement.slices()) {
-    each_range(held, global.rank() == 1 ? 1 : global.dim(1),
+    each_range(held, global.rank() == 1 ? 1 : global.matrix_columns(),
                [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
                  for (std::int64_t i = 0; i < count; ++i) {
                    visit(static_cast<std::size_t>(local + i), static_cast<std::size_t>(whole + i));
@@ -341,6 +361,20 @@ std::vector<LayerCase> layer_cases() {
   TransformerShape scaled = grouped;
   scaled.rotary_frequencies = yarn_frequencies(
       100, 4, {.factor = 3, .beta_fast = 2, .beta_slow = 0.1, .original = 6, .amplitude = 1.2});
+  TransformerShape mixtral = llama_shape();
+  mixtral.experts = {
+      .router = {.experts = 4, .topk = 2, .normalized = true}, .layers = {0}, .ffn = 4};
+  TransformerShape balanced = mixtral;  // as DeepSeek-V3's
+  balanced.experts.router.score = RouterScore::sigmoid;
+  balanced.experts.router.scaling = 2.5;
+  balanced.experts.shared_ffn = 4;
+  balanced.experts.sequence_loss = 0.75;
+  balanced.experts.z_loss = 0.25;
+  TransformerShape limited = mixtral;
+  limited.experts.capacity_factor = 0.7;  // three of six tokens
+  TransformerShape single = mixtral;
+  single.experts.router = {.experts = 4, .topk = 1};
+  single.experts.sequence_loss = 0.5;
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),
           linear_case("ColumnParallelLinear", LinearRole::column),
@@ -361,6 +395,10 @@ std::vector<LayerCase> layer_cases() {
           mlp_case("MlpSwigluWithBiases", all_biased),
           mlp_case("MlpGelu", gpt2_shape()),
           mlp_case("MlpSwiglu", llama_shape()),
+          experts_case("Experts", mixtral),
+          experts_case("ExpertsWithASharedOneAndLosses", balanced),
+          experts_case("ExpertsOneAToken", single),
+          experts_case("ExpertsWithACapacity", limited),
           block_case("BlockGpt2", gpt2_shape()),
           block_case("BlockLlama", grouped),
           block_case("BlockQwen3", normed),

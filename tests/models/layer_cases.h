@@ -30,6 +30,11 @@ struct LayerCase {
                        const Values& x)>
       forward;
   bool ends_model = false;  // the output is losses
+  // The module's auxiliary losses, summed over the tokens; may be empty.
+  std::function<double(const TransformerShape&, const Weights&, const reference::Batch&,
+                       const Values& x)>
+      auxiliary = {};
+  bool has_experts = false;
 };
 
 // GoogleTest prints the name of a case.

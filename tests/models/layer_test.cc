@@ -18,7 +18,31 @@ namespace {
 struct Layout {
   int size = 1;
   bool sequence_parallel = false;
+  // Ranks with different experts, and ranks that share each expert; every other such group of ranks
+  // has the same experts.
+  int expert = 1, expert_tensor = 1;
+
+  int exchange() const { return expert * expert_tensor; }
+  std::string text() const {
+    return "tensor " + std::to_string(size) + (sequence_parallel ? ", sequence parallel" : "") +
+           ", expert " + std::to_string(expert) + " × " + std::to_string(expert_tensor);
+  }
 };
+
+// Where there are experts, every way to divide them. Five ranks have 3, 3, 3, 3 and 0 of 12 rows.
+std::vector<Layout> layouts_of(const LayerCase& layer, const std::vector<Layout>& layouts) {
+  if (!layer.has_experts) return layouts;
+  std::vector<Layout> all;
+  for (const Layout& one : layouts) {
+    for (int expert = 1; expert <= one.size; expert *= 2) {
+      for (int tensor = 1; expert * tensor <= one.size; tensor *= 2) {
+        all.push_back({one.size, one.sequence_parallel, expert, tensor});
+      }
+    }
+  }
+  if (layer.shape.experts.shared_ffn == 0) all.push_back({5, false});
+  return all;
+}
 
 constexpr int kMicroBatches = 2;
 constexpr float kLossScale = 0.5f;
@@ -171,17 +195,26 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
   run_local(layout.size, {}, [&](Transport& transport) {
     Context context(*device, 1);
     const AbortOnUnwind abort(transport);
+    // Consecutive ranks exchange tokens; those at one place of their exchanges have one expert.
+    const int number = transport.world().rank();
+    const ProcessGroup exchange =
+        transport.world().split(number / layout.exchange(), number, "exchange");
+    const ProcessGroup alike = transport.world().split(number % layout.exchange(), number, "alike");
     const ParallelContext parallel({.tensor = transport.world(),
                                     .rank = transport.world().rank(),
                                     .size = layout.size,
-                                    .sequence_parallel = layout.sequence_parallel});
+                                    .sequence_parallel = layout.sequence_parallel,
+                                    .exchange = exchange,
+                                    .exchange_rank = exchange.rank(),
+                                    .expert = layout.expert,
+                                    .expert_tensor = layout.expert_tensor});
     RankLayer rank(context, layer, parallel);
     const auto gather = [&](const Tensor& tensor, const Placement& placement, Values& whole,
                             const std::string& name) {
       const Values part = get(context, tensor);
       ASSERT_EQ(part.size(), static_cast<std::size_t>(placement.numel()));
       const std::lock_guard lock(mutex);
-      if (!placement.is_sharded_by(Group::tensor) && !whole.empty()) {
+      if (!placement.is_sharded() && !whole.empty()) {
         EXPECT_EQ(distance(part, whole), 0)
             << name << ": rank " << transport.world().rank() << " holds another copy";
       }
@@ -200,6 +233,7 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
     for (const auto& parameter : rank.module->parameters()) {
       const ParameterSpec& spec = parameter->spec();
       const Tensor& gradient = parameter->gradient(0);
+      if (spec.placement.data.are_of_expert()) alike.all_reduce(context, gradient);
       if (std::ranges::count(spec.placement.partial, Group::tensor) > 0) {
         parallel.layer_group().all_reduce(context, gradient);
       }
@@ -238,10 +272,9 @@ class LayerTest : public ::testing::TestWithParam<LayerCase> {};
 
 TEST_P(LayerTest, EveryTensorLayoutGivesTheUnshardedOutputAndGradients) {
   const Result want = run_unsharded(GetParam());
-  for (const Layout layout : {Layout{1, false}, Layout{1, true}, Layout{2, false}, Layout{2, true},
-                              Layout{4, false}, Layout{4, true}}) {
-    SCOPED_TRACE("tensor " + std::to_string(layout.size) +
-                 (layout.sequence_parallel ? ", sequence parallel" : ""));
+  for (const Layout layout : layouts_of(
+           GetParam(), {{1, false}, {1, true}, {2, false}, {2, true}, {4, false}, {4, true}})) {
+    SCOPED_TRACE(layout.text());
     expect_same(run_sharded(GetParam(), layout), want);
   }
 }
@@ -256,8 +289,7 @@ TEST_P(LayerTest, DropoutMasksAreTheSameInEveryLayout) {
                      layer.name.starts_with("Embedding");
   EXPECT_EQ(drops, distance(want.outputs[0], without.outputs[0]) > 0) << "dropout changes nothing";
   for (const Layout layout : {Layout{2, false}, Layout{2, true}, Layout{4, true}}) {
-    SCOPED_TRACE("tensor " + std::to_string(layout.size) +
-                 (layout.sequence_parallel ? ", sequence parallel" : ""));
+    SCOPED_TRACE(layout.text());
     expect_same(run_sharded(layer, layout), want);
   }
 }
@@ -278,6 +310,7 @@ TEST_P(LayerTest, GradientsAreTheNumericOnesOfAnFp64Reference) {
       const Values y = layer.forward(layer.shape, weights, batch, x);
       double total = 0;
       for (std::size_t j = 0; j < y.size(); ++j) total += grad_y[j] * y[j];
+      if (layer.auxiliary) total += kLossScale * layer.auxiliary(layer.shape, weights, batch, x);
       return total;
     };
     expect_close(got.input_gradients[at], reference::numeric_gradient(x, objective), 1e-4,
@@ -291,6 +324,23 @@ TEST_P(LayerTest, GradientsAreTheNumericOnesOfAnFp64Reference) {
   for (const auto& [name, gradient] : weight_gradients) {
     expect_close(got.weight_gradients.at(name), gradient, 1e-4, name);
   }
+}
+
+TEST(ExpertsShape, CapacityIsTheCeilingOfTheShareOfASample) {
+  const auto capacity = [](double factor, std::int64_t topk, std::int64_t experts,
+                           std::int64_t sequence) {
+    ExpertsShape shape{.router = {.experts = experts, .topk = topk}};
+    shape.capacity_factor = factor;
+    return shape.capacity(sequence);
+  };
+  EXPECT_EQ(capacity(1, 2, 4, 6), 3);
+  EXPECT_EQ(capacity(0.7, 2, 4, 6), 3);  // 2.1
+  EXPECT_EQ(capacity(1, 1, 8, 4), 1);    // 0.5
+  EXPECT_EQ(capacity(1.1, 1, 4, 3200), 880);
+  EXPECT_EQ(capacity(100, 2, 4, 6), 6);
+  const ExpertsShape some{.layers = {1, 4}};
+  EXPECT_TRUE(some.has(4));
+  EXPECT_FALSE(some.has(2));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayerTest, ::testing::ValuesIn(layer_cases()),

@@ -173,6 +173,105 @@ inline Values block(const Values& x, const Weights& weights, const std::string& 
   return sum(mlp(norm(h, weights, name + ".mlp_norm", shape), weights, name + ".mlp", shape), h);
 }
 
+// The scores, the probabilities and the choice of one token's experts.
+struct Routed {
+  Values scores, probabilities, logits;
+  std::vector<std::size_t> chosen;  // ascending
+  Values weights;                   // of those chosen
+};
+inline Routed route(const double* x, const Values& router, const TransformerShape& shape) {
+  const RouterShape& choice = shape.experts.router;
+  const std::size_t hidden = count(shape.hidden), experts = count(choice.experts);
+  Routed r{{}, {}, linear(Values(x, x + hidden), router, nullptr, hidden), {}, {}};
+  double exponentials = 0, all = 0, own = 0;
+  for (const double logit : r.logits) exponentials += std::exp(logit);
+  for (const double logit : r.logits) {
+    const bool sigmoid = choice.score == RouterScore::sigmoid;
+    r.scores.push_back(sigmoid ? 1 / (1 + std::exp(-logit)) : std::exp(logit) / exponentials);
+    all += r.scores.back();
+  }
+  for (const double score : r.scores) r.probabilities.push_back(score / all);
+  std::vector<bool> taken(experts);
+  for (std::int64_t k = 0; k < choice.topk; ++k) {
+    std::size_t best = experts;
+    for (std::size_t e = 0; e < experts; ++e) {
+      if (!taken[e] && (best == experts || r.scores[e] > r.scores[best])) best = e;
+    }
+    taken[best] = true;
+    own += r.scores[best];
+  }
+  for (std::size_t e = 0; e < experts; ++e) {
+    if (!taken[e]) continue;
+    r.chosen.push_back(e);
+    r.weights.push_back(r.scores[e] / (choice.normalized ? own : 1) * choice.scaling);
+  }
+  return r;
+}
+
+// Every chosen expert's SwiGLU of each token, times its weight, where the expert has room in the
+// sample, and the shared expert's.
+inline Values experts(const Values& x, const Weights& weights, const std::string& name,
+                      const TransformerShape& shape, const Batch& batch) {
+  const std::size_t hidden = count(shape.hidden), ffn = count(shape.experts.ffn);
+  const Values &up = weights.at(name + ".experts.up"), &down = weights.at(name + ".experts.down");
+  Values y(x.size());
+  std::vector<std::size_t> taken(count(shape.experts.router.experts));
+  for (std::size_t t = 0; t < x.size(); t += hidden) {
+    const Routed r = route(&x[t], weights.at(name + ".router.weight"), shape);
+    if (t / hidden % batch.sequence == 0) std::fill(taken.begin(), taken.end(), 0);
+    for (std::size_t k = 0; k < r.chosen.size(); ++k) {
+      const double limit = shape.experts.capacity_factor *
+                           static_cast<double>(r.chosen.size() * batch.sequence) /
+                           static_cast<double>(taken.size());
+      if (++taken[r.chosen[k]] > std::ceil(limit) && limit > 0) continue;
+      const double* const matrix = &up[r.chosen[k] * 2 * ffn * hidden];
+      const double* const back = &down[r.chosen[k] * hidden * ffn];
+      for (std::size_t j = 0; j < ffn; ++j) {
+        double gate = 0, value = 0;
+        for (std::size_t i = 0; i < hidden; ++i) {
+          gate += matrix[j * hidden + i] * x[t + i];
+          value += matrix[(ffn + j) * hidden + i] * x[t + i];
+        }
+        const double h = r.weights[k] * gate / (1 + std::exp(-gate)) * value;
+        for (std::size_t i = 0; i < hidden; ++i) y[t + i] += back[i * ffn + j] * h;
+      }
+    }
+  }
+  if (shape.experts.shared_ffn == 0) return y;
+  TransformerShape shared = shape;
+  shared.ffn = shape.experts.shared_ffn;
+  return sum(y, mlp(x, weights, name + ".shared", shared));
+}
+
+// The balancing losses of one micro-batch, summed over its tokens.
+inline double balancing_losses(const Values& x, const Weights& weights, const std::string& name,
+                               const TransformerShape& shape, const Batch& batch) {
+  const ExpertsShape& of = shape.experts;
+  const std::size_t hidden = count(shape.hidden), experts = count(of.router.experts);
+  const auto tokens = static_cast<double>(batch.sequence);
+  double total = 0;
+  for (std::size_t b = 0; b < batch.batch; ++b) {
+    Values share(experts), probability(experts);
+    for (std::size_t s = 0; s < batch.sequence; ++s) {
+      const Routed r =
+          route(&x[(b * batch.sequence + s) * hidden], weights.at(name + ".router.weight"), shape);
+      for (const std::size_t e : r.chosen) {
+        share[e] += static_cast<double>(experts) / static_cast<double>(of.router.topk) / tokens;
+      }
+      double exponentials = 0;
+      for (std::size_t e = 0; e < experts; ++e) {
+        probability[e] += r.probabilities[e] / tokens;
+        exponentials += std::exp(r.logits[e]);
+      }
+      total += of.z_loss * std::pow(std::log(exponentials), 2);
+    }
+    for (std::size_t e = 0; e < experts; ++e) {
+      total += tokens * of.sequence_loss * share[e] * probability[e];
+    }
+  }
+  return total;
+}
+
 // Rows of the table, plus those of the learned positions if the model has them.
 inline Values embedding(const Weights& weights, const TransformerShape& shape, const Batch& batch) {
   const Values& table = weights.at("embedding.weight");

@@ -1,0 +1,282 @@
+#include "models/experts.h"
+
+#include <utility>
+
+#include "kernels/elementwise.h"
+#include "kernels/experts.h"
+#include "kernels/gemm.h"
+#include "kernels/grouped_gemm.h"
+#include "kernels/routing.h"
+
+namespace trident {
+namespace {
+
+Weight parameter(std::string name, Placement placement, float deviation, ParameterRole role) {
+  return Weight(std::make_shared<Parameter>(ParameterSpec{.name = std::move(name),
+                                                          .placement = std::move(placement),
+                                                          .initial = Initial::normal(deviation),
+                                                          .role = role}));
+}
+
+TransformerShape of_shared(TransformerShape shape) {
+  shape.ffn = shape.experts.shared_ffn;
+  shape.swiglu = true;
+  return shape;
+}
+
+}  // namespace
+
+struct Experts::Saved final : SavedActivations {
+  Tensor x;                        // (T', H): the rows that this rank sends
+  Tensor logits, chosen, weights;  // (T', E), (T', K), (T', K)
+  Tensor shares;                   // (B, E), with a balancing loss
+  std::optional<TokenExchange> exchange;
+  Tensor rows;                  // (Q, H), where other ranks sent some
+  Tensor row_weights;           // (Q)
+  Tensor pre_activation;        // (Q, 2F), then its gradient
+  Tensor gradient, activation;  // (Q, H), (Q, F): operands of the down gradient
+  Tensor grad_logits;           // (T', E)
+  SavedActivationsPtr shared;
+};
+
+Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
+                 const std::string& name, std::int64_t layer)
+    : parallel_(parallel),
+      shape_(shape.experts),
+      layer_(layer),
+      router_(parameter(name + ".router.weight",
+                        parallel.replicated_for_shards({shape_.router.experts, shape.hidden}),
+                        shape.init_deviation, ParameterRole::router)),
+      up_(parameter(name + ".experts.up",
+                    parallel.experts({shape_.router.experts, 2 * shape_.ffn, shape.hidden}, 1,
+                                     {shape_.ffn, shape_.ffn}),
+                    shape.init_deviation, ParameterRole::matrix)),
+      down_(parameter(
+          name + ".experts.down",
+          parallel.experts({shape_.router.experts, shape.hidden, shape_.ffn}, 2, {shape_.ffn}),
+          shape.output_deviation(), ParameterRole::matrix)) {
+  if (shape_.shared_ffn > 0) {
+    shared_ = std::make_unique<Mlp>(parallel, of_shared(shape), name + ".shared");
+  }
+}
+
+std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
+  std::vector<std::shared_ptr<Parameter>> list{router_.parameter(), up_.parameter(),
+                                               down_.parameter()};
+  if (shared_) {
+    for (auto& one : shared_->parameters()) list.push_back(std::move(one));
+  }
+  return list;
+}
+
+Tensor Experts::share(const Tensor& x) const {
+  const ParallelContext::Range rows = parallel_.rows_to_send(x);
+  return x.rows(rows.begin, rows.count);
+}
+
+Tensor Experts::within_capacity(Context& context, const MicroBatch& batch, const Tensor& x,
+                                const Tensor& chosen) const {
+  if (!batch.training || shape_.capacity_factor == 0) return chosen;
+  const std::int64_t capacity = shape_.capacity(batch.sequence);
+  const auto drop = [&](const Tensor& counts) {
+    Tensor kept = context.empty(chosen.shape(), DType::i32, Category::activation);
+    drop_pairs(context, {.experts = chosen,
+                         .counts = counts,
+                         .capacity = capacity,
+                         .sequence = batch.sequence,
+                         .first_row = parallel_.first_row_to_send(x),
+                         .kept = kept});
+    return kept;
+  };
+  const Tensor counts =
+      context.empty({batch.batch, shape_.router.experts}, DType::i64, Category::activation);
+  fill(context, counts, 0);
+  Tensor kept = drop(counts);
+  if (!parallel_.shares_tokens()) return kept;
+  // The first pass has counted this rank's pairs; the second begins behind those of the ranks
+  // before.
+  return drop(parallel_.sum_of_ranks_before(context, counts));
+}
+
+ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tensor& x,
+                           const Tensor& own, Saved& saved) const {
+  const RouterShape& router = shape_.router;
+  const std::int64_t rows = own.dim(0);
+  const auto make = [&](Shape shape, DType dtype) {
+    return context.empty(shape, dtype, Category::activation);
+  };
+  saved.x = own;
+  saved.logits = make({rows, router.experts}, DType::f32);
+  saved.chosen = make({rows, router.topk}, DType::i32);
+  saved.weights = make({rows, router.topk}, DType::f32);
+  if (rows > 0) {  // a rank without rows takes part in all that follows
+    gemm(context, {.a = own,
+                   .b = router_.acquire(batch.version).tensor(),
+                   .c = saved.logits,
+                   .transpose_b = true});
+  }
+  route(
+      context,
+      {.shape = router, .logits = saved.logits, .experts = saved.chosen, .weights = saved.weights});
+  ExpertRows sorted{make({router.experts}, DType::i64), make({rows, router.topk}, DType::i32),
+                    make({rows * router.topk}, DType::i32)};
+  sort_by_expert(context, {.experts = within_capacity(context, batch, x, saved.chosen),
+                           .ends = sorted.ends,
+                           .rows = sorted.rows,
+                           .pairs = sorted.pairs});
+  return sorted;
+}
+
+void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x,
+                      Saved& saved) const {
+  const bool balances = shape_.sequence_loss > 0;
+  // The z-loss has its gradient from the logits alone.
+  if (!batch.training || (!balances && !batch.statistics.is_recording())) return;
+  const RouterShape& router = shape_.router;
+  const Shape per_sample{batch.batch, router.experts};
+  const auto make = [&](Shape shape, DType dtype) {
+    return context.empty(shape, dtype, Category::activation);
+  };
+  const Tensor counts = make(per_sample, DType::i64), probabilities = make(per_sample, DType::f64),
+               squares = make({saved.logits.dim(0)}, DType::f32);
+  routing_sums(context, {.shape = router,
+                         .logits = saved.logits,
+                         .experts = saved.chosen,
+                         .counts = counts,
+                         .probabilities = probabilities,
+                         .squares = squares,
+                         .sequence = batch.sequence,
+                         .first_row = parallel_.first_row_to_send(x)});
+  for (std::int64_t b = 0; b < batch.batch && batch.statistics.is_recording(); ++b) {
+    batch.statistics.count(context, "tokens_per_expert", layer_,
+                           counts.rows(b, 1).view({router.experts}));
+  }
+  if (shape_.z_loss > 0 && batch.statistics.is_recording()) {
+    scale(context, squares, shape_.z_loss);
+    batch.statistics.add(context, "z_loss", layer_, squares);
+  }
+  if (!balances) return;
+  parallel_.sum_of_shares(context, counts);
+  parallel_.sum_of_shares(context, probabilities);
+  saved.shares = make(per_sample, DType::f32);
+  const Tensor losses = make({batch.batch}, DType::f64);
+  // Each of a sample's tokens counts its loss once.
+  trident::balance(context, {.counts = counts,
+                             .probabilities = probabilities,
+                             .factor = static_cast<double>(shape_.sequence_loss) *
+                                       static_cast<double>(router.experts) /
+                                       static_cast<double>(router.topk * batch.sequence),
+                             .shares = saved.shares,
+                             .losses = losses});
+  if (parallel_.counts_rows(1, 1)) {
+    batch.statistics.add(context, "seq_aux_loss", layer_, losses);
+  }
+}
+
+Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                        SavedActivationsPtr& kept) const {
+  auto owned = std::make_unique<Saved>();
+  Saved& saved = *owned;
+  const Tensor y = parallel_.all_rows(context, x, [&](const Tensor& own) {
+    const ExpertRows sorted = choose(context, batch, x, share(x), saved);
+    balance(context, batch, x, saved);
+    saved.exchange.emplace(context, parallel_, sorted);
+    const Tensor rows = saved.exchange->dispatch(context, saved.x, shape_.router.topk);
+    if (parallel_.exchange_ranks() > 1) saved.rows = rows;  // else they are copied again
+    const std::int64_t count = rows.dim(0), ffn = down_.dim(2);
+    saved.row_weights =
+        saved.exchange->dispatch(context, saved.weights.view({saved.weights.numel(), 1}), 1)
+            .view({count});
+    saved.pre_activation = context.empty({count, 2 * ffn}, x.dtype(), Category::activation);
+    grouped_gemm(context, {.a = rows,
+                           .b = up_.acquire(batch.version).tensor(),
+                           .c = saved.pre_activation,
+                           .ends = saved.exchange->ends(),
+                           .transpose_b = true});
+    const Tensor hidden = context.empty({count, ffn}, x.dtype(), Category::activation);
+    expert_activation(context,
+                      {.x = saved.pre_activation, .weights = saved.row_weights, .y = hidden});
+    const Tensor out = context.empty({count, x.dim(1)}, x.dtype(), Category::activation);
+    grouped_gemm(context, {.a = hidden,
+                           .b = down_.acquire(batch.version).tensor(),
+                           .c = out,
+                           .ends = saved.exchange->ends(),
+                           .transpose_b = true});
+    saved.exchange->combine(context, out, own);
+  });
+  if (shared_) add(context, shared_->forward(context, batch, x, saved.shared), y);
+  kept = std::move(owned);
+  return y;
+}
+
+Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                               SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<Saved&>(*kept);
+  const RouterShape& router = shape_.router;
+  const Tensor grad_x = parallel_.all_rows(context, grad_y, [&](const Tensor& own) {
+    saved.gradient = saved.exchange->dispatch(context, share(grad_y), router.topk);
+    const std::int64_t count = saved.gradient.dim(0);
+    saved.activation = context.empty({count, down_.dim(2)}, grad_y.dtype(), Category::activation);
+    grouped_gemm(context, {.a = saved.gradient,
+                           .b = down_.acquire(batch.version).tensor(),
+                           .c = saved.activation,
+                           .ends = saved.exchange->ends()});
+    const Tensor grad_row_weights = context.empty({count}, DType::f32, Category::activation);
+    expert_activation_backward(context, {.x = saved.pre_activation,
+                                         .weights = saved.row_weights,
+                                         .grad_y = saved.activation,
+                                         .grad_x = saved.pre_activation,
+                                         .grad_weights = grad_row_weights,
+                                         .y = saved.activation});
+    const Tensor grad_rows =
+        context.empty(saved.gradient.shape(), grad_y.dtype(), Category::activation);
+    grouped_gemm(context, {.a = saved.pre_activation,
+                           .b = up_.acquire(batch.version).tensor(),
+                           .c = grad_rows,
+                           .ends = saved.exchange->ends()});
+    saved.exchange->combine(context, grad_rows, own);
+
+    const Tensor grad_weights =
+        context.empty({saved.weights.numel(), 1}, DType::f32, Category::activation);
+    saved.exchange->combine_pairs(context, grad_row_weights.view({count, 1}), grad_weights);
+    saved.grad_logits = context.empty(saved.logits.shape(), DType::f32, Category::activation);
+    if (saved.shares) scale(context, saved.shares, batch.loss_scale);
+    route_backward(context, {.shape = router,
+                             .logits = saved.logits,
+                             .experts = saved.chosen,
+                             .grad_weights = grad_weights.view(saved.weights.shape()),
+                             .grad_probabilities = saved.shares,
+                             .sequence = batch.sequence,
+                             .first_row = parallel_.first_row_to_send(grad_y),
+                             .grad_square = shape_.z_loss * batch.loss_scale,
+                             .grad_logits = saved.grad_logits});
+    if (own.dtype() != DType::f32) {  // the product's operands have one type
+      const Tensor rounded = context.empty(saved.logits.shape(), own.dtype(), Category::activation);
+      copy(context, saved.grad_logits, rounded);
+      saved.grad_logits = rounded;
+    }
+    if (own.dim(0) == 0) return;
+    gemm(context, {.a = saved.grad_logits,
+                   .b = router_.acquire(batch.version).tensor(),
+                   .c = own,
+                   .accumulate = true});
+  });
+  saved.logits = saved.chosen = saved.weights = saved.shares = saved.row_weights = Tensor();
+  if (shared_) add(context, shared_->backward_input(context, batch, grad_y, saved.shared), grad_x);
+  return grad_x;
+}
+
+void Experts::backward_weight(Context& context, const MicroBatch& batch,
+                              SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<Saved&>(*kept);
+  const Tensor& ends = saved.exchange->ends();
+  if (saved.x.dim(0) > 0) router_.add_product(context, saved.grad_logits, saved.x);
+  down_.add_grouped_product(context, saved.gradient, saved.activation, ends);
+  const Tensor rows =
+      saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk);
+  up_.add_grouped_product(context, saved.pre_activation, rows, ends);
+  if (shared_) shared_->backward_weight(context, batch, saved.shared);
+  kept.reset();
+}
+
+}  // namespace trident

@@ -1,0 +1,52 @@
+// A mixture of experts: a feed-forward sublayer of Block in which a router sends each token to a
+// few of many SwiGLU experts (Shazeer 2017). Each rank holds a part of the experts, and tokens go
+// to the ranks that hold theirs (parallel/token_exchange.h). Collective over the ranks that share
+// the layer and over those that exchange tokens.
+//
+// Letters: T rows of the micro-batch, t ranks that share a layer, H hidden, E experts, F their
+// width, K experts a token.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/mlp.h"
+#include "models/module.h"
+#include "models/transformer.h"
+#include "parallel/token_exchange.h"
+
+namespace trident {
+
+class Experts final : public Module {
+ public:
+  // Makes the parameters NAME.router.weight (E, H), NAME.experts.up (E, 2F, H), gate then up, and
+  // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared.
+  Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
+          std::int64_t layer);
+  std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
+
+ private:
+  struct Saved;
+  // This rank's share of x's rows.
+  Tensor share(const Tensor& x) const;
+  // Routes the rows of `own`, this rank's share of x.
+  ExpertRows choose(Context&, const MicroBatch&, const Tensor& x, const Tensor& own, Saved&) const;
+  // The choice without the pairs beyond the experts' capacity.
+  Tensor within_capacity(Context&, const MicroBatch&, const Tensor& x, const Tensor& chosen) const;
+  // Adds the losses of the router's choices to the batch's statistics, and makes their gradient.
+  void balance(Context&, const MicroBatch&, const Tensor& x, Saved&) const;
+
+  ParallelContext parallel_;
+  ExpertsShape shape_;
+  std::int64_t layer_;
+  Weight router_, up_, down_;
+  std::unique_ptr<Mlp> shared_;
+};
+
+}  // namespace trident

@@ -1,0 +1,127 @@
+#include "parallel/token_exchange.h"
+
+#include <numeric>
+#include <utility>
+
+#include "kernels/experts.h"
+
+namespace trident {
+namespace {
+
+std::size_t index(std::int64_t i) {
+  return static_cast<std::size_t>(i);
+}
+
+// The rows that each source has for each expert (S·E).
+std::vector<std::int64_t> counts_of(Context& context, const ParallelContext& parallel,
+                                    const ExpertRows& rows) {
+  const std::int64_t experts = rows.ends.dim(0), sources = parallel.exchange_ranks();
+  std::vector<std::int64_t> counts(index(sources * experts));
+  const Tensor ends = context.empty({sources, experts}, DType::i64, Category::activation);
+  parallel.exchange_group().all_gather(context, rows.ends, ends);
+  if (context.is_planning()) {  // without data: equal shares
+    const std::int64_t all = rows.pairs.numel();
+    for (std::int64_t i = 0; i < sources * experts; ++i) {
+      counts[index(i)] = all / experts + (i % experts < all % experts ? 1 : 0);
+    }
+    return counts;
+  }
+  counts = context.to_host<std::int64_t>(ends);
+  for (std::int64_t i = sources * experts - 1; i >= 0; --i) {
+    if (i % experts > 0) counts[index(i)] -= counts[index(i - 1)];
+  }
+  return counts;
+}
+
+}  // namespace
+
+TokenExchange::TokenExchange(Context& context, const ParallelContext& parallel,
+                             const ExpertRows& rows)
+    : parallel_(parallel), ends_(rows.ends), pairs_(rows.pairs), rows_(rows.rows) {
+  const std::int64_t ranks = parallel.exchange_ranks(), partial = parallel.ranks_of_expert();
+  if (ranks == 1) return;
+  const std::vector<std::int64_t> counts = counts_of(context, parallel, rows);
+  const std::int64_t experts = rows.ends.dim(0), holders = ranks / partial;
+  const std::int64_t held = experts / holders;  // experts of a rank
+  const std::int64_t self = parallel.exchange_rank(), own_holder = self / partial;
+  // The rows of a source for the experts of a holder, the ranks that share these.
+  const auto rows_for = [&](std::int64_t source, std::int64_t holder) {
+    const auto begin = counts.begin() + source * experts + holder * held;
+    return std::accumulate(begin, begin + held, std::int64_t{0});
+  };
+  for (std::int64_t from = 0; from < ranks; ++from) {
+    for (std::int64_t to = 0; to < ranks; ++to) sent_.push_back(rows_for(from, to / partial));
+  }
+  for (std::int64_t from = 0; from < ranks; ++from) {
+    for (std::int64_t to = 0; to < ranks; ++to) got_.push_back(sent_[index(to * ranks + from)]);
+  }
+  std::vector<std::int64_t> ends;
+  for (std::int64_t source = 0; source < ranks; ++source) {
+    for (std::int64_t e = 0; e < held; ++e) {
+      own_rows_ += counts[index(source * experts + own_holder * held + e)];
+      ends.push_back(own_rows_);
+    }
+  }
+  ends_ = context.from_host<std::int64_t>({ranks * held}, ends, Category::activation);
+  const std::int64_t all = std::accumulate(counts.begin() + self * experts,
+                                           counts.begin() + (self + 1) * experts, std::int64_t{0});
+  if (partial == 1) {
+    pairs_ = rows.pairs.flat(0, all);
+    return;
+  }
+  repeat(context, rows, partial, [&](std::int64_t holder) { return rows_for(self, holder); });
+}
+
+void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_t partial,
+                           const std::function<std::int64_t(std::int64_t)>& rows_for) {
+  const std::int64_t holders = parallel_.exchange_ranks() / partial, pairs = rows.pairs.numel();
+  const Shape shape{rows.rows.dim(0), rows.rows.dim(1) * partial};
+  if (context.is_planning()) {
+    pairs_ = context.empty({pairs * partial}, DType::i32, Category::activation);
+    rows_ = context.empty(shape, DType::i32, Category::activation);
+    return;
+  }
+  const auto pair_of_row = context.to_host<std::int32_t>(rows.pairs);
+  std::vector<std::int32_t> order, places(index(pairs * partial), -1);
+  std::int64_t begin = 0;
+  for (std::int64_t holder = 0; holder < holders; ++holder) {
+    const std::int64_t count = rows_for(holder);
+    for (std::int64_t copy = 0; copy < partial; ++copy) {
+      for (std::int64_t row = begin; row < begin + count; ++row) {
+        const std::int32_t pair = pair_of_row[index(row)];
+        places[index(pair * partial + copy)] = static_cast<std::int32_t>(order.size());
+        order.push_back(pair);
+      }
+    }
+    begin += count;
+  }
+  pairs_ = context.from_host<std::int32_t>({std::ssize(order)}, order, Category::activation);
+  rows_ = context.from_host<std::int32_t>(shape, places, Category::activation);
+}
+
+Tensor TokenExchange::moved(Context& context, const Tensor& x, std::int64_t rows,
+                            std::vector<std::int64_t> counts) const {
+  Tensor y = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
+  for (std::int64_t& count : counts) count *= x.dim(1);
+  parallel_.exchange_group().all_to_all_v(context, x, y, counts);
+  return y;
+}
+
+Tensor TokenExchange::dispatch(Context& context, const Tensor& x, std::int64_t divisor) const {
+  Tensor rows = context.empty({pairs_.numel(), x.dim(1)}, x.dtype(), Category::activation);
+  gather_rows(context, {.x = x, .indices = pairs_, .divisor = divisor, .y = rows});
+  return sent_.empty() ? rows : moved(context, rows, own_rows_, sent_);
+}
+
+void TokenExchange::combine(Context& context, const Tensor& y, const Tensor& into) const {
+  const Tensor back = got_.empty() ? y : moved(context, y, pairs_.numel(), got_);
+  sum_rows(context, {.x = back, .rows = rows_, .y = into});
+}
+
+void TokenExchange::combine_pairs(Context& context, const Tensor& y, const Tensor& into) const {
+  const Tensor back = got_.empty() ? y : moved(context, y, pairs_.numel(), got_);
+  const std::int64_t partial = parallel_.ranks_of_expert();
+  sum_rows(context, {.x = back, .rows = rows_.view({rows_.numel() / partial, partial}), .y = into});
+}
+
+}  // namespace trident

@@ -1,0 +1,60 @@
+// The exchange of a layer's tokens between the ranks that hold its experts (expert parallelism,
+// Lepikhin 2020): rows go to the ranks of their experts, and results come back.
+//
+// Letters: R rows that this rank sends, Q rows that it gets, E experts in all, e of them on this
+// rank, S ranks that exchange, H columns. Where several ranks share each expert, each of them gets
+// every row and returns a partial result. All ranks of the exchange group make an exchange and call
+// it in the same order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/parallel_context.h"
+
+namespace trident {
+
+// The pairs of a token and an expert, sorted by expert (kernels/experts.h).
+struct ExpertRows {
+  Tensor ends;   // (E) i64
+  Tensor rows;   // (T, K) i32: the row of each pair
+  Tensor pairs;  // (T·K) i32: the pair of each row
+};
+
+class TokenExchange {
+ public:
+  // Tells the other ranks the numbers of rows, for which the host waits (and, where several ranks
+  // share each expert, for the pairs). Without other ranks it does nothing: rows stay, R = Q. A
+  // planning device takes the rows to be shared equally.
+  TokenExchange(Context&, const ParallelContext&, const ExpertRows&);
+
+  // Groups of rows by source, then by expert: (S·e) i64, as kernels/grouped_gemm.h has them.
+  const Tensor& ends() const { return ends_; }
+  // x (T, H) → (Q, H): the tokens of the rows. `divisor`: K where x has a row for each token, 1
+  // where it has one for each pair.
+  Tensor dispatch(Context&, const Tensor& x, std::int64_t divisor) const;
+  // into (T, H) := from y (Q, H) the sums over each token's experts, in ascending order, and over
+  // the ranks that share one, in group-rank order.
+  void combine(Context&, const Tensor& y, const Tensor& into) const;
+  // into (T·K, 1) := the same of y (Q, 1) for each pair.
+  void combine_pairs(Context&, const Tensor& y, const Tensor& into) const;
+
+ private:
+  // Where ranks share experts: makes the order and the places of `partial` copies of each row.
+  // `rows_for`: this rank's rows for the experts of each of these groups of ranks.
+  void repeat(Context&, const ExpertRows&, std::int64_t partial,
+              const std::function<std::int64_t(std::int64_t holder)>& rows_for);
+  Tensor moved(Context&, const Tensor& x, std::int64_t rows,
+               std::vector<std::int64_t> counts) const;
+
+  ParallelContext parallel_;
+  std::vector<std::int64_t> sent_, got_;  // S·S rows by sender, then by receiver: there, and back
+  std::int64_t own_rows_ = 0;             // Q
+  Tensor ends_;
+  Tensor pairs_;  // the pairs in the order in which their rows are sent
+  Tensor rows_;   // (T, K·p): the returned rows of each pair, one from each of p ranks
+};
+
+}  // namespace trident
