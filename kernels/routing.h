@@ -25,9 +25,8 @@ struct RouterShape {
   RouterScore score = RouterScore::softmax;
   bool normalized = false;  // weights are divided by their sum, then scaled
   float scaling = 1;
-  // With groups > 1 the experts are cut into so many equal groups, in order. A token takes experts
-  // of the `group_topk` groups whose two largest scores plus biases have the largest sum
-  // (DeepSeek-V3).
+  // With groups > 1 the experts form that many equal groups, in order. A token takes experts of the
+  // `group_topk` groups whose two largest scores plus biases have the largest sum (DeepSeek-V3).
   std::int64_t groups = 1, group_topk = 1;
 
   // The most experts that a token can choose from.

@@ -35,31 +35,17 @@ __global__ void __launch_bounds__(32) ends_kernel(std::int64_t experts, std::int
 __global__ void __launch_bounds__(sort_threads)
     place_kernel(Pairs pairs, const std::int64_t* ends, std::int32_t* rows, std::int32_t* of_rows) {
   const std::int64_t expert = blockIdx.x;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  __shared__ int counts[sort_threads / 32];
   std::int64_t next = expert == 0 ? 0 : ends[expert - 1];
   for (std::int64_t begin = 0; begin < pairs.count; begin += sort_threads) {
     const std::int64_t i = begin + threadIdx.x;
     const bool here = i < pairs.count && pairs.experts[i] == expert;
-    int upto = here ? 1 : 0;  // of the lanes up to this one
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_sync(0xffffffffu, upto, lane >= step ? lane - step : lane);
-      if (lane >= step) upto += other;
-    }
-    if (lane == 31) counts[warp] = upto;
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int w = 0; w < sort_threads / 32; ++w) {
-      if (w < warp) before += counts[w];
-      all += counts[w];
-    }
+    const Ranked ranked = rank_in_block<sort_threads>(here);
     if (here) {
-      const std::int64_t row = next + before + upto - 1;
+      const std::int64_t row = next + ranked.upto - 1;
       rows[i] = static_cast<std::int32_t>(row);
       of_rows[row] = static_cast<std::int32_t>(i);
     }
-    next += all;
-    __syncthreads();
+    next += ranked.all;
   }
 }
 
@@ -72,8 +58,6 @@ struct Dropping {
 };
 __global__ void __launch_bounds__(sort_threads) drop_kernel(Dropping a) {
   const std::int64_t expert = blockIdx.x % a.all_experts, sample = blockIdx.x / a.all_experts;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  __shared__ int counts[sort_threads / 32];
   const std::int64_t from = sample * a.sequence - a.first_row, to = from + a.sequence;
   const std::int64_t begin = (from > 0 ? from : 0) * a.topk;
   const std::int64_t end = (to < a.tokens ? to : a.tokens) * a.topk;
@@ -81,23 +65,11 @@ __global__ void __launch_bounds__(sort_threads) drop_kernel(Dropping a) {
   for (std::int64_t at = begin; at < end; at += sort_threads) {
     const std::int64_t i = at + threadIdx.x;
     const bool here = i < end && a.experts[i] == expert;
-    int upto = here ? 1 : 0;  // of the lanes up to this one
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_sync(0xffffffffu, upto, lane >= step ? lane - step : lane);
-      if (lane >= step) upto += other;
-    }
-    if (lane == 31) counts[warp] = upto;
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int w = 0; w < sort_threads / 32; ++w) {
-      if (w < warp) before += counts[w];
-      all += counts[w];
-    }
+    const Ranked ranked = rank_in_block<sort_threads>(here);
     if (here) {
-      a.kept[i] = count + before + upto <= a.capacity ? static_cast<std::int32_t>(expert) : -1;
+      a.kept[i] = count + ranked.upto <= a.capacity ? static_cast<std::int32_t>(expert) : -1;
     }
-    count += all;
-    __syncthreads();
+    count += ranked.all;
   }
   if (threadIdx.x == 0) a.counts[blockIdx.x] = count;
 }

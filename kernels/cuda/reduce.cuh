@@ -22,6 +22,39 @@ __device__ inline T reduce_warp(T x) {
   return x;
 }
 
+// The sum of x over the lanes of a warp up to this one, its own included.
+__device__ inline int sum_upto(int x) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_sync(0xffffffffu, x, lane >= step ? lane - step : lane);
+    if (lane >= step) x += other;
+  }
+  return x;
+}
+
+// How many threads of a block are `here`: up to this one, its own included, and in all. Calls may
+// follow each other.
+struct Ranked {
+  int upto, all;
+};
+template <int Threads>
+__device__ inline Ranked rank_in_block(bool here) {
+  constexpr int warps = Threads / 32;
+  __shared__ int counts[warps];
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  Ranked ranked{sum_upto(here ? 1 : 0), 0};
+  __syncthreads();
+  if (threadIdx.x % 32 == 31) counts[warp] = ranked.upto;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < warps; ++w) {
+    if (w < warp) ranked.upto += counts[w];
+    ranked.all += counts[w];
+  }
+  return ranked;
+}
+
 // Reduces each of x over a block of Threads threads, a multiple of 32; every thread gets the
 // result. There is a barrier before and after shared memory is written, so calls may follow each
 // other.

@@ -151,11 +151,7 @@ __global__ void __launch_bounds__(32 * warps) route_kernel(Route a) {
   std::int64_t before = t * topk;
   for (int begin = 0; begin < experts; begin += 32) {
     const int e = begin + lane;
-    int upto = takes(e) ? 1 : 0;  // those taken of the lanes up to this one
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_sync(0xffffffffu, upto, lane >= step ? lane - step : lane);
-      if (lane >= step) upto += other;
-    }
+    const int upto = sum_upto(takes(e) ? 1 : 0);
     if (takes(e) && before + upto <= (t + 1) * topk) {
       a.experts[before + upto - 1] = e;
       a.weights[before + upto - 1] = static_cast<float>(scores.of(e) / divisor) * a.shape.scaling;
