@@ -64,7 +64,7 @@ std::vector<Entry> entries_of(const json& written, const Config& config) {
     const json value = value_of(field, config);
     const json* const own = find(written, field.path);
     const bool given = own != nullptr && !own->is_null();
-    const bool constant = field.derived.empty() && value == json(value_of(field, Config{}));
+    const bool constant = field.derived.empty() && value == json(usual_value(field));
     if (given ? *own == value : value.is_null() || constant) continue;
     entries.push_back({field.path, given ? *own : json(), value});
   }
@@ -118,7 +118,7 @@ json undone(json document, const std::vector<Entry>& entries,
 void take_out_defaults(json& document) {
   for (const Field& field : fields()) {
     const json* const value = find(document, field.path);
-    if (value != nullptr && field.derived.empty() && *value == json(value_of(field, Config{}))) {
+    if (value != nullptr && field.derived.empty() && *value == json(usual_value(field))) {
       put(document, field.path, json());
     }
   }

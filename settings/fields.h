@@ -105,6 +105,8 @@ std::string expected(const Field& field, const ConfigConstraints& constraints);
 
 // The value of a field as JSON; null where it is "none" or not derived yet.
 nlohmann::ordered_json value_of(const Field& field, const Config& config);
+// The constant default as JSON.
+nlohmann::ordered_json usual_value(const Field& field);
 
 // Whether the field's values are integers or lists of integers.
 bool is_integer(const Field& field);

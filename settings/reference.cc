@@ -24,7 +24,7 @@ std::string markdown_row(const Field& field, const ConfigConstraints& constraint
     usual = parent(field.path) == "/model" ? "that of `checkpoint.load`; without it, must be given"
                                            : "must be given";
   } else if (usual.empty()) {
-    usual = "`" + json_text(value_of(field, Config{})) + "`";
+    usual = "`" + json_text(usual_value(field)) + "`";
   }
   std::string value = expected(field, constraints);
   if (!field.unit.empty()) value += fmt::format(" ({})", field.unit);

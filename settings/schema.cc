@@ -117,7 +117,7 @@ ordered_json field_schema(const Field& field, const ConfigConstraints& constrain
   if (!field.unit.empty()) text += fmt::format(" Unit: {}.", field.unit);
   if (!field.derived.empty()) text += fmt::format(" Default: {}.", field.derived(constraints));
   schema["description"] = text;
-  if (field.derived.empty() && !field.required) schema["default"] = value_of(field, Config{});
+  if (field.derived.empty() && !field.required) schema["default"] = usual_value(field);
   return schema;
 }
 

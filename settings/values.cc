@@ -151,6 +151,11 @@ nlohmann::ordered_json value_of(const Field& field, const Config& config) {
   return to_json(field, config);
 }
 
+nlohmann::ordered_json usual_value(const Field& field) {
+  static const Config usual;
+  return to_json(field, usual);
+}
+
 }  // namespace config_detail
 
 std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
