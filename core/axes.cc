@@ -86,9 +86,11 @@ std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& 
 
 namespace {
 
-// The axes that a text names: folded ones only where they divide anything.
+// The axes that a text names: folded ones only where a key gives them more than one rank.
 std::vector<MeshAxis> named(std::vector<MeshAxis> axes) {
-  std::erase_if(axes, [](const MeshAxis& axis) { return axis.folded && axis.size == 1; });
+  std::erase_if(axes, [](const MeshAxis& axis) {
+    return axis.folded && (axis.size == 1 || axis.key.empty());
+  });
   return axes;
 }
 

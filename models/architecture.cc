@@ -8,6 +8,7 @@
 #include "models/attention.h"
 #include "models/block.h"
 #include "models/embedding.h"
+#include "models/experts.h"
 #include "models/head.h"
 #include "models/layer_name.h"
 #include "models/mlp.h"
@@ -34,8 +35,9 @@ std::unique_ptr<Module> Architecture::mixer(const ParallelContext& parallel,
 }
 
 std::unique_ptr<Module> Architecture::feed_forward(const ParallelContext& parallel,
-                                                   const TransformerShape& shape, int,
+                                                   const TransformerShape& shape, int index,
                                                    const std::string& name) const {
+  if (shape.experts.has(index)) return std::make_unique<Experts>(parallel, shape, name, index);
   return std::make_unique<Mlp>(parallel, shape, name);
 }
 
@@ -44,12 +46,14 @@ std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
   return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
 }
 
+std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) const {
+  return Experts::statistics(shape.experts);
+}
+
 ArchitectureSet built_in_architectures() {
-  return {{"gpt2", make_gpt2()},
-          {"llama", make_llama()},
-          {"mistral", make_mistral()},
-          {"qwen2", make_qwen2()},
-          {"qwen3", make_qwen3()}};
+  return {{"gpt2", make_gpt2()},          {"llama", make_llama()}, {"mistral", make_mistral()},
+          {"mixtral", make_mixtral()},    {"qwen2", make_qwen2()}, {"qwen3", make_qwen3()},
+          {"qwen3_moe", make_qwen3_moe()}};
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {

@@ -42,8 +42,9 @@ class Architecture : public FamilyFormats {
                                                int index, const std::string& name) const;
   virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
-  // What the modules of all layers and the head report beside their results.
-  virtual std::vector<Statistic> statistics(const TransformerShape&) const { return {}; }
+  // What the modules of all layers and the head report beside their results; here the experts'
+  // losses and the tokens of each.
+  virtual std::vector<Statistic> statistics(const TransformerShape&) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.
   virtual bool layers_alike(const TransformerShape&) const { return false; }
@@ -56,8 +57,10 @@ ArchitectureSet built_in_architectures();
 std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
 std::shared_ptr<const Architecture> make_mistral();
+std::shared_ptr<const Architecture> make_mixtral();
 std::shared_ptr<const Architecture> make_qwen2();
 std::shared_ptr<const Architecture> make_qwen3();
+std::shared_ptr<const Architecture> make_qwen3_moe();
 
 // The modules of one of a rank's stages.
 struct Chunk {

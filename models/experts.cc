@@ -60,6 +60,18 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
   }
 }
 
+std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
+  std::vector<Statistic> list;
+  for (const std::int64_t layer : shape.layers) {
+    list.push_back({"tokens_per_expert", StatisticKind::count, layer, shape.router.experts});
+    if (shape.sequence_loss > 0) {
+      list.push_back({"seq_aux_loss", StatisticKind::auxiliary_loss, layer});
+    }
+    if (shape.z_loss > 0) list.push_back({"z_loss", StatisticKind::auxiliary_loss, layer});
+  }
+  return list;
+}
+
 std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
   std::vector<std::shared_ptr<Parameter>> list{router_.parameter(), up_.parameter(),
                                                down_.parameter()};

@@ -24,6 +24,9 @@ class Experts final : public Module {
   // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared.
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
+  // What the layers with experts report: tokens_per_expert, and of the losses that the shape asks
+  // for seq_aux_loss and z_loss.
+  static std::vector<Statistic> statistics(const ExpertsShape&);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;

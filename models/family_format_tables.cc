@@ -8,16 +8,25 @@
 namespace trident {
 namespace {
 
-// `pattern` with its "*" replaced by `layer`.
-std::string named(std::string_view pattern, std::string_view layer) {
+// `pattern` with its "*" replaced by `layer`, its "#" by `expert`.
+std::string named(std::string_view pattern, std::string_view layer, std::int64_t expert = 0) {
   std::string name(pattern);
   if (const auto at = name.find('*'); at != std::string::npos) name.replace(at, 1, layer);
+  if (const auto at = name.find('#'); at != std::string::npos) {
+    name.replace(at, 1, std::to_string(expert));
+  }
   return name;
 }
 
-// The first row and the number of rows.
+bool is_of_expert(StoredRows rows) {
+  return rows == StoredRows::expert_gate || rows == StoredRows::expert_up ||
+         rows == StoredRows::expert_down;
+}
+
+// The first row and the number of rows; of an expert, those of expert 0.
 std::pair<std::int64_t, std::int64_t> rows_of(StoredRows rows, const TransformerShape& shape,
                                               const Shape& global) {
+  const ExpertsShape& experts = shape.experts;
   const std::int64_t queries = shape.heads * shape.head_dim();
   const std::int64_t keys = shape.groups * shape.head_dim();
   switch (rows) {
@@ -31,10 +40,26 @@ std::pair<std::int64_t, std::int64_t> rows_of(StoredRows rows, const Transformer
       return {0, shape.ffn};
     case StoredRows::up:
       return {shape.ffn, shape.ffn};
+    case StoredRows::shared_gate:
+      return {0, experts.shared_ffn};
+    case StoredRows::shared_up:
+      return {experts.shared_ffn, experts.shared_ffn};
+    case StoredRows::expert_gate:
+      return {0, experts.ffn};
+    case StoredRows::expert_up:
+      return {experts.ffn, experts.ffn};
+    case StoredRows::expert_down:
+      return {0, shape.hidden};
     case StoredRows::all:
       break;
   }
   return {0, global.matrix_rows()};
+}
+
+std::vector<std::int64_t> extents(const Shape& shape) {
+  std::vector<std::int64_t> list;
+  for (int i = 0; i < shape.rank(); ++i) list.push_back(shape[i]);
+  return list;
 }
 
 std::int64_t rotary_heads(StoredRows rows, const ModelConfig& model) {
@@ -57,7 +82,16 @@ std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const Transforme
   for (const StoredTensor& tensor : tables_.tensors) {
     if (tensor.ours != pattern) continue;
     const auto [begin, rows] = rows_of(tensor.rows, shape, global);
-    found.push_back({named(tensor.hugging_face, layer), begin, rows, tensor.transposed});
+    const std::int64_t copies = is_of_expert(tensor.rows) ? shape.experts.router.experts : 1;
+    for (std::int64_t i = 0; i < copies; ++i) {
+      const std::int64_t row = begin + i * (global.matrix_rows() / copies);
+      HuggingFaceTensor& one = found.emplace_back(
+          HuggingFaceTensor{named(tensor.hugging_face, layer, i), row, rows, tensor.transposed});
+      if (!tensor.also.empty()) one.others.push_back({named(tensor.also, layer, i)});
+      if (!tensor.fused.empty()) {
+        one.others.push_back({named(tensor.fused, layer), row, extents(global)});
+      }
+    }
   }
   if (found.empty()) {
     throw Error(fmt::format("{}: no Hugging Face name for parameter {}", tables_.model_type, name));

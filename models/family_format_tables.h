@@ -16,14 +16,30 @@
 namespace trident {
 
 // The rows of our parameter that a stored tensor holds. Our parameters stack queries over keys over
-// values, and the gate over the up-projection.
-enum class StoredRows : std::uint8_t { all, queries, keys, values, gate, up };
+// values, and the gate over the up-projection, also of a shared expert and of each expert.
+enum class StoredRows : std::uint8_t {
+  all,
+  queries,
+  keys,
+  values,
+  gate,
+  up,
+  shared_gate,
+  shared_up,
+  expert_gate,
+  expert_up,
+  expert_down
+};
 
-// The names of one stored tensor: ours, Hugging Face's and GGUF's. A "*" is the layer's index.
+// The names of one stored tensor: ours, Hugging Face's and GGUF's. A "*" is the layer's index, a
+// "#" the expert's: the row then stands for a tensor of each expert.
 struct StoredTensor {
   std::string_view ours, hugging_face, gguf;
   StoredRows rows = StoredRows::all;
   bool transposed = false;  // in the Hugging Face directory
+  // Other Hugging Face names, which are read: of the same tensor, and of one tensor with all rows
+  // of our parameter.
+  std::string_view also = {}, fused = {};
 };
 
 struct FamilyFormatTables {
@@ -66,7 +82,9 @@ class TabledArchitecture : public Architecture {
 const FamilyFormatTables& gpt2_formats();
 const FamilyFormatTables& llama_formats();
 const FamilyFormatTables& mistral_formats();
+const FamilyFormatTables& mixtral_formats();
 const FamilyFormatTables& qwen2_formats();
 const FamilyFormatTables& qwen3_formats();
+const FamilyFormatTables& qwen3_moe_formats();
 
 }  // namespace trident

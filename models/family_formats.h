@@ -19,9 +19,17 @@ namespace trident {
 // A Hugging Face tensor that holds the rows [row_begin, row_begin + rows) of a parameter's global
 // tensor. It may be stored transposed (GPT-2's Conv1D is (in, out), ours is (out, in)).
 struct HuggingFaceTensor {
+  // Another tensor that may hold these rows instead, from its row `row` on: one with another name,
+  // or that of all experts of a layer together. Rows number all dimensions but the last.
+  struct Place {
+    std::string name;
+    std::int64_t row = 0;
+    std::vector<std::int64_t> shape = {};  // {}: as under the tensor's own name
+  };
   std::string name;
   std::int64_t row_begin = 0, rows = 0;
   bool transposed = false;
+  std::vector<Place> others = {};
 };
 
 // llama.cpp's names for a family, its sizes and its tensors (GGUF).

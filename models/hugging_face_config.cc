@@ -143,9 +143,6 @@ std::optional<double> as_positive(const json& value) {
   return value.get<double>();
 }
 
-// The default of transformers' families.
-constexpr double kUsualBase = 10000.0;
-
 constexpr auto kSizes = "needs a whole number from 1 to 1000000000";
 constexpr auto kNumbers = "needs a number above 0";
 
@@ -253,6 +250,25 @@ double HuggingFaceConfig::number_or(std::string_view key, double otherwise) {
   const auto value = as_positive(at(key));
   if (!value) refuse(key, kNumbers);
   return value.value_or(otherwise);
+}
+
+double HuggingFaceConfig::number_from_zero_or(std::string_view key, double otherwise) {
+  return at(key) == 0 ? 0 : number_or(key, otherwise);
+}
+
+std::vector<std::int64_t> HuggingFaceConfig::numbers_below(std::string_view key, std::int64_t end) {
+  std::vector<std::int64_t> numbers;
+  if (!gives(key)) return numbers;
+  const json& list = at(key);
+  const auto fits = [](const json& one) { return one.is_number_unsigned(); };
+  if (!list.is_array() || !std::ranges::all_of(list, fits)) {
+    refuse(key, "needs a list of whole numbers from 0");
+    return numbers;
+  }
+  for (const json& one : list) {
+    if (one < end) numbers.push_back(one.get<std::int64_t>());
+  }
+  return numbers;
 }
 
 bool HuggingFaceConfig::flag_or(std::string_view key, bool otherwise) {
@@ -451,8 +467,8 @@ void HuggingFaceConfig::complete_rope(std::string_view key, const RopeType& type
   }
 }
 
-json HuggingFaceConfig::rotary_positions(std::int64_t positions) {
-  const double alone = gives("rope_theta") ? number_or("rope_theta", kUsualBase) : kUsualBase;
+json HuggingFaceConfig::rotary_positions(std::int64_t positions, double base) {
+  const double alone = gives("rope_theta") ? number_or("rope_theta", base) : base;
   const json plain{{"rotary_base", alone}, {"rope_scaling", usual_scaling()}};
   const bool scaled = gives("rope_scaling") && !at("rope_scaling").empty();
   if (!scaled) {

@@ -68,7 +68,11 @@ class HuggingFaceConfig {
   std::int64_t whole_or(std::string_view key, std::int64_t otherwise) const;
   // A finite number above 0.
   double number_or(std::string_view key, double otherwise);
+  double number_from_zero_or(std::string_view key, double otherwise);
   bool flag_or(std::string_view key, bool otherwise);
+  // A list of whole numbers from 0 on, without those from `end` on; {} if the key is missing or
+  // null.
+  std::vector<std::int64_t> numbers_below(std::string_view key, std::int64_t end);
   // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
   // The value has to be a whole number, null if `nullable`, or missing.
@@ -79,8 +83,8 @@ class HuggingFaceConfig {
   // The model keys rotary_base and rope_scaling: of rope_theta, at the top level or in
   // rope_parameters or rope_scaling, and of the scaling in one of the latter. rope_scaling replaces
   // rope_parameters, base included (transformers 5.24, modeling_rope_utils.py). If that changes
-  // anything, both are refused. `positions`: max_position_embeddings.
-  nlohmann::json rotary_positions(std::int64_t positions);
+  // anything, both are refused. `positions`: max_position_embeddings; `base`: the family's base.
+  nlohmann::json rotary_positions(std::int64_t positions, double base = 1e4);
   // The layers whose entry in the list is `word`; all entries have to be `word` or `other`, one for
   // each of `count` layers. nullopt if the key is missing or null.
   std::optional<std::vector<std::int64_t>> layers_of(std::string_view key, std::string_view word,

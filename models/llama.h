@@ -11,7 +11,10 @@ class Llama : public TabledArchitecture {
   explicit Llama(const FamilyFormatTables& tables = llama_formats()) : TabledArchitecture(tables) {}
   ModelConstraints constraints() const override;
   bool layers_alike(const TransformerShape& shape) const override {
-    return shape.window_layers.empty() || std::ssize(shape.window_layers) == shape.layers;
+    const auto alike = [&](const std::vector<std::int64_t>& layers) {
+      return layers.empty() || std::ssize(layers) == shape.layers;
+    };
+    return alike(shape.window_layers) && alike(shape.experts.layers);
   }
   TransformerShape shape(const Config&) const override;
 };

@@ -184,27 +184,27 @@ nlohmann::ordered_json llama_config(const Config& config, std::string_view model
 }
 
 nlohmann::json llama_model(HuggingFaceConfig& hf, std::string_view architecture,
-                           std::int64_t missing_groups) {
+                           const LlamaDefaults& defaults) {
   const std::int64_t heads = hf.size("num_attention_heads"), hidden = hf.size("hidden_size");
   const std::int64_t positions = hf.size("max_position_embeddings");
-  const bool usual = missing_groups == 0 || !hf.is_missing("num_key_value_heads");
+  const bool usual = defaults.groups == 0 || !hf.is_missing("num_key_value_heads");
   const std::int64_t vocabulary = hf.size("vocab_size");
   nlohmann::json model{
       {"architecture", architecture},
       {"num_layers", hf.size("num_hidden_layers")},
       {"hidden_size", hidden},
       {"num_attention_heads", heads},
-      {"num_query_groups", hf.size_or("num_key_value_heads", usual ? heads : missing_groups)},
+      {"num_query_groups", hf.size_or("num_key_value_heads", usual ? heads : defaults.groups)},
       {"head_dim", hf.size_or("head_dim", std::max<std::int64_t>(1, hidden / heads))},
       {"ffn_hidden_size", hf.size("intermediate_size")},
       {"max_position_embeddings", positions},
       {"vocab_size", vocabulary},
-      {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
+      {"norm_epsilon", hf.number_or("rms_norm_eps", defaults.norm_epsilon)},
       {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
   if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
     model["pad_token_id"] = *padding;
   }
-  model.update(hf.rotary_positions(positions));
+  model.update(hf.rotary_positions(positions, defaults.rotary_base));
   model["sliding_window"] = nullptr;
   model["window_layers"] = nullptr;
   hf.require_word("hidden_act", {"silu", "swish"});

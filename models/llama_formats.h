@@ -22,11 +22,17 @@ std::span<const std::string_view> llama_buffers();
 // The keys of config.json that all of them write. `model_class` is "LlamaForCausalLM" and the like.
 nlohmann::ordered_json llama_config(const Config&, std::string_view model_type,
                                     std::string_view model_class);
-// The model keys, as JSON, that all of them read. `missing_groups`: the family's default of
-// num_key_value_heads; 0: num_attention_heads. The caller reads its own keys, then calls
+inline constexpr std::int64_t most_layers = 100'000;  // the range of model.num_layers
+
+// What transformers takes for keys that a config.json lacks, by family.
+struct LlamaDefaults {
+  std::int64_t groups = 0;  // num_key_value_heads; 0: num_attention_heads
+  double norm_epsilon = 1e-6, rotary_base = 1e4;
+};
+// The model keys, as JSON, that all of them read. The caller reads its own keys, then calls
 // HuggingFaceConfig::finish().
 nlohmann::json llama_model(HuggingFaceConfig&, std::string_view architecture,
-                           std::int64_t missing_groups = 0);
+                           const LlamaDefaults& defaults = {});
 
 // The keys that llama.cpp reads of all of them. Throws RequestError for a model that it would
 // compute otherwise.

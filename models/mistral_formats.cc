@@ -26,7 +26,7 @@ std::string mistral_write_config(const Config& config) {
 }
 
 std::string mistral_read_config(HuggingFaceConfig& hf) {
-  nlohmann::json model = llama_model(hf, "mistral", 8);
+  nlohmann::json model = llama_model(hf, "mistral", {.groups = 8});
   if (hf.is_missing("sliding_window") || hf.gives("sliding_window")) {
     model["sliding_window"] = hf.size_or("sliding_window", 4096);
     std::vector<std::int64_t> all(model.at("num_layers").get<std::size_t>());

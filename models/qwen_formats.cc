@@ -31,8 +31,6 @@ constexpr HuggingFaceKey qwen3_keys[] = {
     {"layer_types", Use::model},
 };
 
-constexpr std::int64_t most_layers = 100'000;  // the range of model.num_layers
-
 constexpr std::string_view qwen2_classes[] = {"Qwen2ForCausalLM", "Qwen2Model"};
 constexpr std::string_view qwen3_classes[] = {"Qwen3ForCausalLM", "Qwen3Model"};
 
@@ -89,7 +87,7 @@ std::string qwen2_write_config(const Config& config) {
 }
 
 std::string qwen2_read_config(HuggingFaceConfig& hf) {
-  nlohmann::json model = llama_model(hf, "qwen2", 32);
+  nlohmann::json model = llama_model(hf, "qwen2", {.groups = 32});
   read_window(hf, model);
   if (!hf.is_missing("head_dim") && !hf.gives("head_dim")) {
     hf.refuse("head_dim", "not supported; leave it out");
@@ -124,7 +122,7 @@ std::string qwen3_write_config(const Config& config) {
 }
 
 std::string qwen3_read_config(HuggingFaceConfig& hf) {
-  nlohmann::json model = llama_model(hf, "qwen3", 32);
+  nlohmann::json model = llama_model(hf, "qwen3", {.groups = 32});
   read_window(hf, model);
   model["attention_bias"] = hf.flag_or("attention_bias", false);
   if (hf.is_missing("head_dim")) {

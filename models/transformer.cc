@@ -27,6 +27,25 @@ bool ExpertsShape::has(std::int64_t layer) const {
 
 namespace {
 
+ExpertsShape experts_shape(const MoeConfig& moe) {
+  if (!moe.has_experts()) return {};
+  const bool balances = moe.router_load_balancing_type == "seq_aux_loss";
+  return {.router = {.experts = moe.num_experts,
+                     .topk = moe.router_topk,
+                     .score = moe.router_score_function == "sigmoid" ? RouterScore::sigmoid
+                                                                     : RouterScore::softmax,
+                     .normalized = moe.norm_topk_prob,
+                     .scaling = static_cast<float>(moe.router_topk_scaling_factor),
+                     .groups = moe.router_num_groups,
+                     .group_topk = moe.router_group_topk},
+          .layers = moe.layers(),
+          .ffn = moe.ffn_hidden_size,
+          .shared_ffn = moe.shared_expert_intermediate_size,
+          .sequence_loss = balances ? static_cast<float>(moe.aux_loss_coeff) : 0,
+          .z_loss = static_cast<float>(moe.z_loss_coeff),
+          .capacity_factor = moe.expert_capacity_factor.value_or(0)};
+}
+
 // The factor of sines and cosines: as transformers computes it (_compute_yarn_parameters).
 double yarn_amplitude(const RopeScalingConfig& scaling) {
   if (scaling.attention_factor > 0) return scaling.attention_factor;
@@ -79,6 +98,7 @@ TransformerShape transformer_shape(const Config& config) {
           .head_size = model.head_dim,
           .sliding_window = model.sliding_window.value_or(0),
           .window_layers = model.window_layers,
+          .experts = experts_shape(model.moe),
           .norm_epsilon = static_cast<float>(model.norm_epsilon),
           .init_deviation = static_cast<float>(model.init_method_std),
           .hidden_dropout = static_cast<float>(model.hidden_dropout),

@@ -82,7 +82,7 @@ int place_of(const Mesh& mesh, StageEnds ends, std::string_view traffic, int ran
 }
 
 int Topology::model_ranks() const {
-  return size(Group::tensor) * size(Group::pipeline);
+  return std::max(size(Group::tensor), size(Group::exchange)) * size(Group::pipeline);
 }
 
 bool Topology::leads_layers() const {

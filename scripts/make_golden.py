@@ -74,6 +74,7 @@ class Case:
     window: int | None = None  # of the layers in window_layers
     window_layers: tuple = ()
     rope_scaling: dict | None = None  # rope_type and its keys
+    experts: dict | None = None  # num, topk, ffn, norm, aux and z (factors of losses), dense (layers)
 
 
 GOLDEN_CASES = {
@@ -138,20 +139,31 @@ def hugging_face_config(case):
             activation_function="gelu_new", tie_word_embeddings=True, bos_token_id=0,
             eos_token_id=0)
     kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
-            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[case.architecture]
+            "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+            "mixtral": transformers.MixtralConfig,
+            "qwen3_moe": transformers.Qwen3MoeConfig}[case.architecture]
     own = {}
-    if case.architecture in ("llama", "qwen3"):
+    if case.architecture in ("llama", "qwen3", "qwen3_moe"):
         own["attention_bias"] = case.attention_bias
     if case.architecture == "llama":
         own["mlp_bias"] = case.mlp_bias
-    if case.architecture == "mistral":
+    experts = case.experts
+    if case.architecture == "mixtral":
+        own.update(num_local_experts=experts["num"], num_experts_per_tok=experts["topk"])
+    if case.architecture == "qwen3_moe":
+        own.update(num_experts=experts["num"], num_experts_per_tok=experts["topk"],
+                   moe_intermediate_size=experts["ffn"], norm_topk_prob=experts["norm"],
+                   mlp_only_layers=list(experts["dense"]))
+    if case.architecture in ("mistral", "mixtral"):
         own["sliding_window"] = case.window
+    elif case.window and case.architecture == "qwen3_moe":
+        own.update(use_sliding_window=True, sliding_window=case.window)
     elif case.window:
         own.update(use_sliding_window=True, sliding_window=case.window, layer_types=[
             "sliding_attention" if i in case.window_layers else "full_attention"
             for i in range(case.layers)])
     # Qwen3 has a default of its own, Qwen2 no such key but reads one that is given.
-    if case.head_dim or case.architecture == "qwen3":
+    if case.head_dim or case.architecture in ("qwen3", "mixtral"):
         own["head_dim"] = head_size(case)
     return kind(
         vocab_size=case.vocab, max_position_embeddings=case.positions, hidden_size=case.hidden,
@@ -211,10 +223,55 @@ class Float64Rotary(torch.nn.Module):
         return angles.cos() * self.amplitude, angles.sin() * self.amplitude
 
 
+class Float64Router(torch.nn.Module):
+    """transformers takes the softmax in fp32; this is the formula. Keeps the last logits, and the
+    least distance between the logits of a token's last expert and the next one so far."""
+
+    def __init__(self, theirs):
+        super().__init__()
+        self.weight, self.top_k = theirs.weight, theirs.top_k
+        self.normalizes = getattr(theirs, "norm_topk_prob", True)  # Mixtral has no choice
+        self.gap = math.inf
+
+    def forward(self, x):
+        self.logits = F.linear(x.reshape(-1, x.shape[-1]), self.weight)
+        best = self.logits.detach().sort(dim=-1, descending=True).values
+        if self.top_k < best.shape[-1]:
+            self.gap = min(self.gap, float((best[:, self.top_k - 1] - best[:, self.top_k]).min()))
+        weights, self.chosen = self.logits.softmax(dim=-1).topk(self.top_k, dim=-1)
+        if self.normalizes:
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return self.logits, weights, self.chosen
+
+
+def routers(model):
+    return [m for m in model.modules() if isinstance(m, Float64Router)]
+
+
+def auxiliary_loss(model, case, samples):
+    """The losses of the routers after a forward pass: the balancing loss of each sample (DeepSeek-V2,
+    section 2.1.4) and the z-loss (Zoph 2022), each the mean over samples or tokens, summed over
+    layers."""
+    total = 0
+    for router in routers(model):
+        logits = router.logits
+        count = logits.shape[-1]
+        probabilities = logits.softmax(dim=-1).view(samples, -1, count)
+        chosen = F.one_hot(router.chosen, count).sum(dim=1).view(samples, -1, count)
+        shares = chosen.double().mean(dim=1) * count / router.top_k
+        balance = (shares * probabilities.mean(dim=1)).sum(dim=-1).mean()
+        z = logits.logsumexp(dim=-1).square().mean()
+        total = total + case.experts["aux"] * balance + case.experts["z"] * z
+    return total
+
+
 def use_float64(model):
     """`model` in fp64 throughout: replaces the parts of transformers that go through fp32."""
     model = model.double()
     model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
+    model.config._experts_implementation = "eager"  # the others have no fp64
+    for block in [m for m in model.modules() if type(m).__name__.endswith("SparseMoeBlock")]:
+        block.gate = Float64Router(block.gate)
     if model.config.model_type != "gpt2":
         c = model.config
         size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
@@ -303,8 +360,9 @@ def reference_run(model, case, tokens):
     gradients = None
     for k in range(case.iterations):
         optimizer.zero_grad()
-        loss = mean_loss(model, *batch(case, tokens, k))
-        loss.backward()
+        inputs, labels = batch(case, tokens, k)
+        loss = mean_loss(model, inputs, labels)
+        (loss + auxiliary_loss(model, case, len(inputs))).backward()
         if gradients is None:
             gradients = {name: p.grad.clone() for name, p in parameters.items()}
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clipping)
@@ -341,6 +399,13 @@ def trident_config(case, folder, run_folder):
         model["window_layers"] = list(case.window_layers)
     if case.rope_scaling:
         model["rope_scaling"] = case.rope_scaling
+    if case.experts:
+        model["moe"] = {
+            "num_experts": case.experts["num"], "router_topk": case.experts["topk"],
+            "ffn_hidden_size": case.experts["ffn"], "norm_topk_prob": case.experts["norm"],
+            "router_load_balancing_type": "seq_aux_loss",  # the folder says none
+            "aux_loss_coeff": case.experts["aux"], "z_loss_coeff": case.experts["z"],
+            "layer_freq": [int(i not in case.experts["dense"]) for i in range(case.layers)]}
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
               "weight_decay": case.weight_decay}
     if case.optimizer == "Adafactor":

@@ -105,7 +105,19 @@ std::vector<MeshAxis> ParallelConfig::axes() const {
                               .size = pipeline_model_parallel_size,
                               .groups = {Group::pipeline}}};
   axes.insert(axes.end(), more_axes.begin(), more_axes.end());
+  if (expert_tensor_parallel_size == 0) return axes;
+  const auto of_experts =
+      expert_axes(axes, expert_model_parallel_size, expert_tensor_parallel_size);
+  axes.insert(axes.end(), of_experts.begin(), of_experts.end());
   return axes;
+}
+
+std::vector<std::int64_t> MoeConfig::layers() const {
+  std::vector<std::int64_t> layers;
+  for (std::size_t i = 0; i < layer_freq.size(); ++i) {
+    if (has_experts() && layer_freq[i] != 0) layers.push_back(static_cast<std::int64_t>(i));
+  }
+  return layers;
 }
 
 std::int64_t Config::world_size() const {

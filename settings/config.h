@@ -40,6 +40,32 @@ struct RopeScalingConfig {
   bool operator==(const RopeScalingConfig&) const = default;
 };
 
+// A mixture of experts in place of the MLP (models/experts.h), with Megatron-LM's names of keys.
+struct MoeConfig {
+  std::int64_t num_experts = 0;  // 0: no layer has experts
+  std::int64_t router_topk = 2;
+  std::int64_t ffn_hidden_size = 0;                  // derived: model.ffn_hidden_size
+  std::int64_t shared_expert_intermediate_size = 0;  // 0: no shared expert
+  bool shared_expert_gate = false;                   // derived: by the model
+  // One number for each layer, 1 where it has experts, else 0; derived: all have. A file may give
+  // a number n for every n-th layer, beginning with the first.
+  std::vector<std::int64_t> layer_freq = {};
+  std::string router_score_function = "softmax";  // derived: by the model
+  bool norm_topk_prob = false;                    // derived: by the model
+  double router_topk_scaling_factor = 1.0;
+  std::int64_t router_num_groups = 1, router_group_topk = 1;
+  std::string router_load_balancing_type = "seq_aux_loss";  // "seq_aux_loss", "none"
+  double aux_loss_coeff = 1e-3;
+  double z_loss_coeff = 0.0;
+  std::optional<double> expert_capacity_factor = {};  // none: no token is dropped
+  std::string token_drop_policy = "position";
+  bool operator==(const MoeConfig&) const = default;
+
+  bool has_experts() const { return num_experts > 0; }
+  // The layers with experts, ascending.
+  std::vector<std::int64_t> layers() const;
+};
+
 struct ModelConfig {
   std::string architecture = "gpt2";
   std::int64_t num_layers = 0;
@@ -65,6 +91,7 @@ struct ModelConfig {
   double attention_dropout = 0.0;
   std::optional<std::int64_t> pad_token_id =
       {};  // the look-up adds no gradient to this token's row of the embedding
+  MoeConfig moe = {};
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -76,12 +103,16 @@ struct ParallelConfig {
   std::int64_t virtual_pipeline_model_parallel_size = 1;
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;
-  std::string rank_order = "tp-cp-dp-pp";  // fastest-varying axis first
+  // Ranks with different experts, and ranks that share each expert (derived: the tensor size). Both
+  // divide the ranks of a pipeline stage otherwise than data and tensor parallelism do.
+  std::int64_t expert_model_parallel_size = 1;
+  std::int64_t expert_tensor_parallel_size = 0;  // 0: the model has no experts
+  std::string rank_order = "tp-cp-dp-pp";        // fastest-varying axis first
   // Axes of a program that links the library (LoadOptions::more_axes). No key sets them.
   std::vector<MeshAxis> more_axes = {};
 
   static ParallelConfig one_rank() { return {.data_parallel_size = 1}; }
-  // All axes: data, tensor, pipeline, then more_axes.
+  // All axes: data, tensor, pipeline, then more_axes, and with experts their folded axes.
   std::vector<MeshAxis> axes() const;
   // The number of ranks in each group of this kind.
   std::int64_t ranks(Group group) const { return group_size(axes(), group); }

@@ -43,6 +43,19 @@ struct ScheduleConstraints {
 enum class Positions : std::uint8_t { learned, rotary, other };
 enum class WindowRule : std::uint8_t { none, all_layers, any_layers };
 
+enum class ExpertLayers : std::uint8_t { none, all, any };
+
+// The experts that a model may have in place of its MLP (model.moe).
+struct ExpertConstraints {
+  ExpertLayers layers = ExpertLayers::none;
+  std::string score_function = "softmax";    // router_score_function
+  bool norm_topk_prob = false;               // its default
+  bool fixed_norm = false;                   // no other value is possible
+  bool scaling = false;                      // router_topk_scaling_factor
+  bool groups = false;                       // router_num_groups, router_group_topk
+  bool shared = false, shared_gate = false;  // a shared expert; it has a gate
+};
+
 struct ModelConstraints {
   std::string name = {};
   std::string doc = {};  // the text after "NAME " in documentation and messages
@@ -58,6 +71,7 @@ struct ModelConstraints {
   bool qk_norm = false;  // queries and keys are normed, each head by itself
   // Which layers may have a sliding window.
   WindowRule window = WindowRule::none;
+  ExpertConstraints experts = {};
   // The embedding may have a padding token. The look-up adds no gradient to that token's row.
   bool padding_row = false;
   // The model's own checks, which run after all others.

@@ -57,6 +57,7 @@ Text described(const char* before, std::vector<Row> ConfigConstraints::*rows, co
 }
 
 std::vector<Field> model_fields();
+std::vector<Field> moe_fields();
 std::vector<Field> parallel_fields();
 std::vector<Field> pipeline_fields();
 std::vector<Field> batch_fields();

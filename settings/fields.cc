@@ -7,10 +7,11 @@ namespace trident::config_detail {
 const std::vector<Field>& fields() {
   static const std::vector<Field> table = [] {
     std::vector<Field> all;
-    for (auto part : {model_fields(), parallel_fields(), pipeline_fields(), batch_fields(),
-                      zero_fields(), precision_fields(), activation_checkpointing_fields(),
-                      optimizer_fields(), scheduler_fields(), data_fields(), training_fields(),
-                      checkpoint_fields(), runtime_fields(), logging_fields()}) {
+    for (auto part :
+         {model_fields(), moe_fields(), parallel_fields(), pipeline_fields(), batch_fields(),
+          zero_fields(), precision_fields(), activation_checkpointing_fields(), optimizer_fields(),
+          scheduler_fields(), data_fields(), training_fields(), checkpoint_fields(),
+          runtime_fields(), logging_fields()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;
@@ -23,6 +24,9 @@ const std::vector<Section>& sections() {
       {"/model", "The transformer."},
       {"/model/rope_scaling",
        "Rotary positions for longer texts than the model was trained on; as in transformers."},
+      {"/model/moe",
+       "Experts in place of the MLP: a router sends each token to a few of them; the names are "
+       "Megatron-LM's."},
       {"/parallel",
        "How the model and the batch are laid out over the ranks. `\"auto\"` in place of all its "
        "keys: "

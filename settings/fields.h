@@ -64,10 +64,11 @@ using Member = std::function<T&(Config&)>;
 
 using AnyMember =
     std::variant<Member<bool>, Member<std::int64_t>, Member<std::optional<std::int64_t>>,
-                 Member<double>, Member<std::string>, Member<std::vector<std::int64_t>>,
-                 Member<std::vector<std::string>>, Member<std::map<std::string, std::string>>,
-                 Member<std::array<double, 2>>, Member<std::vector<DataSource>>,
-                 Member<std::vector<ValidationSet>>, Member<std::vector<ParamGroup>>>;
+                 Member<double>, Member<std::optional<double>>, Member<std::string>,
+                 Member<std::vector<std::int64_t>>, Member<std::vector<std::string>>,
+                 Member<std::map<std::string, std::string>>, Member<std::array<double, 2>>,
+                 Member<std::vector<DataSource>>, Member<std::vector<ValidationSet>>,
+                 Member<std::vector<ParamGroup>>>;
 
 // One key of the config. Its constant default is the member's initialiser in config.h.
 struct Field {
@@ -83,6 +84,7 @@ struct Field {
       {};                       // the names in a registry, added to `choices`
   Text derived = {};            // how the default is derived; a key with this text may be null
   bool number_is_text = false;  // a string field also accepts a number and keeps its digits
+  bool number_is_list = false;  // a list of integers also accepts one number, a list of one
   bool required = false;
 };
 
@@ -179,6 +181,7 @@ bool fill_in(const nlohmann::json& document, const LoadOptions& options, const s
 void validate(const Config& config, Problems& problems);
 // The parts of validate().
 void validate_model(const Config& config, Problems& problems);
+void validate_experts(const Config& config, Problems& problems);
 void validate_tensor_parallel(const Config& config, Problems& problems);
 void validate_pipeline(const Config& config, Problems& problems);
 void validate_layout(const Config& config, Problems& problems);

@@ -274,6 +274,19 @@ std::vector<Field> parallel_fields() {
        .member = member(&P::tp_comm_overlap),
        .doc = "With sequence_parallel: gathers and reductions move one tensor rank's rows at a "
               "time, concurrently with the products of the rows that have arrived."},
+      {.path = "/parallel/expert_model_parallel_size",
+       .member = member(&P::expert_model_parallel_size),
+       .doc = "Groups of ranks with different experts (model.moe); divides num_experts. With "
+              "expert_tensor_parallel_size it divides the ranks of a pipeline stage, neighbours in "
+              "rank_order first.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks)},
+      {.path = "/parallel/expert_tensor_parallel_size",
+       .member = member(&P::expert_tensor_parallel_size),
+       .doc = "Ranks that share each expert; divides model.moe.ffn_hidden_size.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks),
+       .derived = "tensor_model_parallel_size where the model has experts"},
       {.path = "/parallel/rank_order",
        .member = member(&P::rank_order),
        .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "

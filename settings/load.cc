@@ -38,6 +38,12 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
       // A null in the document means that the embedding has no padding row.
       const bool off = key == "pad_token_id" && model.contains(key);
       const bool of_windows = key == "sliding_window" || key == "window_layers";
+      if (key == "moe" && has(key) && model[key].is_object() && !other) {
+        for (const auto& [part, own] : value.items()) {
+          if (!model[key].contains(part)) model[key][part] = own;
+        }
+        continue;
+      }
       if (!has(key) && !off && !(other && of_windows)) model[key] = value;
     }
   };

@@ -85,6 +85,12 @@ class Reader {
     member = value.get<double>();
   }
 
+  void read(const Field& field, const json& value, std::optional<double>& member) {
+    double number = 0;
+    read(field, value, number);
+    if (problems_.sound(field.path)) member = number;
+  }
+
   void read(const Field& field, const json& value, std::string& member) {
     if (field.number_is_text && value.is_number_unsigned()) {
       member = std::to_string(value.get<std::uint64_t>());
@@ -103,6 +109,9 @@ class Reader {
       // Resolved later: no number is "even", a zero "auto".
       if (read_word(field, value) && value == "auto") member = {0};
       return;
+    }
+    if (field.number_is_list && value.is_number()) {
+      return read(field, json::array({value}), member);
     }
     // An empty list of iterations is valid; an empty layer split is not.
     if (!value.is_array() || (value.empty() && !field.choices.empty())) {

@@ -14,7 +14,13 @@ constexpr auto kDataSize = "/parallel/data_parallel_size";
 constexpr auto kChunkCount = "/parallel/virtual_pipeline_model_parallel_size";
 constexpr auto kRecomputation = "/activation_checkpointing/granularity";
 constexpr auto kNoContext = "there is no context parallelism here";
-constexpr auto kNoExperts = "there are no experts here";
+constexpr auto kExpertParallel = "/parallel/expert_model_parallel_size";
+constexpr auto kExpertTensor = "/parallel/expert_tensor_parallel_size";
+constexpr auto kExpertCount = "/model/moe/num_experts";
+constexpr auto kExpertTopk = "/model/moe/router_topk";
+constexpr auto kExpertFfn = "/model/moe/ffn_hidden_size";
+constexpr auto kExpertLayers = "/model/moe/layer_freq";
+constexpr auto kSharedExpert = "/model/moe/shared_expert_intermediate_size";
 constexpr auto kTokenizerSays = "the tokenizer says which it is";
 constexpr auto kOfArchitecture = "which says what its MLP computes";
 
@@ -235,10 +241,38 @@ const std::vector<PeerKey>& peer_keys() {
       {"fsdp_config", "/zero_optimization/stage", "3"},
       {"context_parallel_size", "", kNoContext},
       {"context_parallel_degree", "", kNoContext},
-      {"expert_parallel_size", "", kNoExperts},
-      {"expert_parallel_degree", "", kNoExperts},
-      {"expert_model_parallel_size", "", kNoExperts},
-      {"num_experts", "", kNoExperts},
+      // Mixtures of experts: Megatron-LM, DeepSpeed, torchtitan, transformers' config.json.
+      {"expert_parallel_size", kExpertParallel},
+      {"expert_parallel_degree", kExpertParallel},
+      {"ep_size", kExpertParallel},
+      {"expert_tensor_parallel_degree", kExpertTensor},
+      {"moe_router_topk", kExpertTopk},
+      {"moe_ffn_hidden_size", kExpertFfn},
+      {"moe_shared_expert_intermediate_size", kSharedExpert},
+      {"moe_layer_freq", kExpertLayers},
+      {"moe_router_score_function", "/model/moe/router_score_function"},
+      {"moe_router_topk_scaling_factor", "/model/moe/router_topk_scaling_factor"},
+      {"moe_router_num_groups", "/model/moe/router_num_groups"},
+      {"moe_router_group_topk", "/model/moe/router_group_topk"},
+      {"moe_router_load_balancing_type", "/model/moe/router_load_balancing_type"},
+      {"moe_aux_loss_coeff", "/model/moe/aux_loss_coeff"},
+      {"moe_z_loss_coeff", "/model/moe/z_loss_coeff"},
+      {"moe_expert_capacity_factor", "/model/moe/expert_capacity_factor"},
+      {"moe_token_drop_policy", "/model/moe/token_drop_policy"},
+      {"num_local_experts", kExpertCount},
+      {"n_routed_experts", kExpertCount},
+      {"num_experts_per_tok", kExpertTopk},
+      {"moe_intermediate_size", kExpertFfn},
+      {"n_shared_experts", kSharedExpert, "their width together"},
+      {"decoder_sparse_step", kExpertLayers},
+      {"mlp_only_layers", kExpertLayers, "a list with 0 for these layers, 1 for others"},
+      {"first_k_dense_replace", kExpertLayers, "a list with 0 for these layers, 1 for others"},
+      {"router_aux_loss_coef", "/model/moe/aux_loss_coeff"},
+      {"router_z_loss_coef", "/model/moe/z_loss_coeff"},
+      {"n_group", "/model/moe/router_num_groups"},
+      {"topk_group", "/model/moe/router_group_topk"},
+      {"routed_scaling_factor", "/model/moe/router_topk_scaling_factor"},
+      {"scoring_func", "/model/moe/router_score_function"},
       {"eos_token_id", "", kTokenizerSays},
       {"bos_token_id", "", kTokenizerSays},
       {"hidden_act", "/model/architecture", kOfArchitecture},

@@ -24,6 +24,7 @@ class Resolver {
       : config_(config), given_(given), options_(options), problems_(problems) {}
 
   void model();
+  void experts();
   void parallel();
   void schedule();
   void layer_split();
@@ -106,6 +107,38 @@ void Resolver::model() {
     problems_.add("/model/vocab_size",
                   fmt::format("must be given for tokenizer type \"{}\": the number of its ids",
                               config_.data.tokenizer.type));
+  });
+}
+
+void Resolver::experts() {
+  ModelConfig& model = config_.model;
+  MoeConfig& moe = model.moe;
+  const ModelConstraints* const constraints =
+      find_row(options_.constraints->models, model.architecture);
+  derive("/model/moe/router_score_function", {kModel},
+         [&] { moe.router_score_function = constraints->experts.score_function; });
+  derive("/model/moe/shared_expert_gate", {kModel},
+         [&] { moe.shared_expert_gate = constraints->experts.shared_gate; });
+  derive("/model/moe/norm_topk_prob", {kModel},
+         [&] { moe.norm_topk_prob = constraints->experts.norm_topk_prob; });
+  derive(kExpertFfn, {kExperts, kFfn}, [&] {
+    if (moe.has_experts()) moe.ffn_hidden_size = model.ffn_hidden_size;
+  });
+  if (!problems_.sound({kExperts, kLayerFreq, kLayers})) {
+    problems_.spoil(kLayerFreq);
+  } else if (moe.has_experts() && moe.layer_freq.size() < 2) {
+    // A number n, by default 1: every n-th layer has experts.
+    const std::int64_t every = moe.layer_freq.empty() ? 1 : moe.layer_freq.front();
+    if (every > 0) {
+      moe.layer_freq.assign(static_cast<std::size_t>(model.num_layers), 0);
+      for (std::int64_t i = 0; i < model.num_layers; i += every) {
+        moe.layer_freq[static_cast<std::size_t>(i)] = 1;
+      }
+    }
+  }
+  derive(kExpertTensor, {kExperts, kTensor}, [&] {
+    if (!moe.has_experts()) return;
+    config_.parallel.expert_tensor_parallel_size = config_.parallel.tensor_model_parallel_size;
   });
 }
 
@@ -354,6 +387,7 @@ void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems) {
   Resolver resolver(config, given, options, problems);
   resolver.model();
+  resolver.experts();
   resolver.parallel();
   resolver.schedule();
   switch_off_ineffective_keys(config, problems);

@@ -97,6 +97,7 @@ ordered_json value_schema(const Field& field, const ConfigConstraints& constrain
     add_range(element, field);
     schema = {{"type", "array"}, {"items", element}};
     if (!field.choices.empty()) schema["minItems"] = 1;
+    if (field.number_is_list) schema = {{"anyOf", {element, schema}}};
   } else {
     schema["type"] = is_integer(field) ? "integer" : "number";
     add_range(schema, field);

@@ -199,6 +199,7 @@ void validate_iterations(const Config& config, Problems& problems) {
 
 void validate(const Config& config, Problems& problems) {
   validate_model(config, problems);
+  validate_experts(config, problems);
   validate_tensor_parallel(config, problems);
   validate_pipeline(config, problems);
   validate_layout(config, problems);

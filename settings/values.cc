@@ -51,7 +51,8 @@ ordered_json to_json(const Field& field, const Config& config) {
         if constexpr (std::is_same_v<T, std::int64_t>) {
           if (may_be_null && value == 0) return nullptr;
           return value;
-        } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
+        } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>> ||
+                             std::is_same_v<T, std::optional<double>>) {
           return value ? ordered_json(*value) : ordered_json();
         } else if constexpr (std::is_arithmetic_v<T>) {
           return value;
@@ -125,12 +126,14 @@ std::string expected(const Field& field, const ConfigConstraints& constraints) {
   } else if (std::holds_alternative<Member<std::int64_t>>(field.member) ||
              std::holds_alternative<Member<std::optional<std::int64_t>>>(field.member)) {
     text = "an integer";
-  } else if (std::holds_alternative<Member<double>>(field.member)) {
+  } else if (std::holds_alternative<Member<double>>(field.member) ||
+             std::holds_alternative<Member<std::optional<double>>>(field.member)) {
     text = "a number";
   } else if (std::holds_alternative<Member<std::array<double, 2>>>(field.member)) {
     text = "a list of two numbers, each";
   } else if (std::holds_alternative<Member<std::vector<std::int64_t>>>(field.member)) {
-    text = "a list of integers, each";
+    text = field.number_is_list ? "an integer or a list of integers, each"
+                                : "a list of integers, each";
   } else if (std::holds_alternative<Member<std::vector<std::string>>>(field.member)) {
     return fmt::format("a list of {}, each at most once", words);
   } else if (std::holds_alternative<Member<std::map<std::string, std::string>>>(field.member)) {

@@ -149,7 +149,11 @@ ParallelContext parallel_context_of(const Config& config, const Topology& topolo
        .size = topology.size(Group::tensor),
        .sequence_parallel = config.parallel.sequence_parallel,
        .gathers_again = config.activation_checkpointing.granularity == "selective",
-       .overlap = config.parallel.tp_comm_overlap});
+       .overlap = config.parallel.tp_comm_overlap,
+       .exchange = topology.of(Group::exchange),
+       .exchange_rank = topology.place(Group::exchange),
+       .expert = topology.size(Group::expert),
+       .expert_tensor = topology.size(Group::expert_tensor)});
 }
 
 }  // namespace trident

@@ -36,6 +36,13 @@ const SafetensorsEntry* find(const SafetensorsSet& set, const std::string& name)
   return entry != nullptr ? entry : set.find(bare_name(name));
 }
 
+std::vector<std::int64_t> own_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  std::vector<std::int64_t> shape{tensor.rows};
+  if (global.rank() > 1) shape.push_back(global.matrix_columns());
+  if (tensor.transposed) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
 // Compares two tensors. A tied model's file may also hold the embedding under the head's name.
 void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b) {
   const SafetensorsEntry& first = set.at(a);
@@ -97,13 +104,14 @@ class TensorCheck {
     for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
       try {
         const bool grown = entries_ > 0 && is_of_vocabulary(parameter.name());
-        const std::string name = checked_name(set_, tensor, global, grown);
-        if (const std::int64_t rows = set_.at(name).rows(); grown && rows != entries_) {
+        const SafetensorsEntry& entry = *checked_tensor(set_, tensor, global, grown).entry;
+        if (grown && entry.rows() != entries_) {
           throw RequestError(fmt::format("{}: tensor {} has {} rows, config.json says {}",
-                                         set_.file_of(name), name, rows, entries_));
+                                         set_.file_of(entry.name), entry.name, entry.rows(),
+                                         entries_));
         }
-        taken_.insert(name);
-        types_.insert(*set_.at(name).dtype);
+        taken_.insert(entry.name);
+        types_.insert(*entry.dtype);
       } catch (const RequestError& error) {
         problem(error.what());
       }
@@ -177,15 +185,19 @@ bool is_of_vocabulary(const std::string& parameter) {
   return parameter == "embedding.weight" || parameter == "output.weight";
 }
 
-std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
-                         const Shape& global, bool grown) {
-  const SafetensorsEntry* entry = find(set, tensor.name);
+FoundTensor checked_tensor(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
+                           const Shape& global, bool grown) {
+  FoundTensor found{find(set, tensor.name)};
+  std::vector<std::int64_t> expected = own_shape(tensor, global);
+  for (const HuggingFaceTensor::Place& other : tensor.others) {
+    if (found.entry != nullptr) break;
+    found = {find(set, other.name), other.row};
+    if (found.entry != nullptr && !other.shape.empty()) expected = other.shape;
+  }
+  const SafetensorsEntry* const entry = found.entry;
   if (entry == nullptr) {
     throw RequestError(fmt::format("{}: tensor {} is missing", set.directory(), tensor.name));
   }
-  std::vector<std::int64_t> expected{tensor.rows};
-  if (global.rank() > 1) expected.push_back(global.matrix_columns());
-  if (tensor.transposed) std::reverse(expected.begin(), expected.end());
   const bool fewer = grown && !tensor.transposed && entry->shape.size() == expected.size() &&
                      entry->rows() < expected[0];
   if (fewer) expected[0] = entry->rows();
@@ -198,7 +210,7 @@ std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& ten
     throw RequestError(fmt::format("{}: tensor {} has the dtype {}, need F64, F32, BF16 or F16",
                                    set.file_of(entry->name), entry->name, entry->dtype_name));
   }
-  return entry->name;
+  return found;
 }
 
 DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
@@ -208,11 +220,18 @@ DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
 
 namespace {
 
+// The model keys that say how weights are trained, which a run may choose otherwise.
+bool is_of_training(const std::string& key) {
+  return key == "pad_token_id" || key == "moe/router_load_balancing_type" ||
+         key == "moe/aux_loss_coeff";
+}
+
 // Adds a problem for each value of the weights that ours differs from. Kernels use fractions as
 // fp32.
 void compare_values(const std::string& key, const nlohmann::json& ours,
                     const nlohmann::json& theirs, const std::string& path,
                     std::vector<std::string>& problems) {
+  if (is_of_training(key)) return;
   if (theirs.is_object() && ours.is_object()) {
     for (const auto& [inner, value] : theirs.items()) {
       compare_values(key + "/" + inner, ours.value(inner, nlohmann::json()), value, path, problems);
@@ -248,7 +267,6 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
   std::int64_t grown = 0;
   for (const auto& [key, value] : theirs.items()) {
     const nlohmann::json& own = ours.at(key);
-    if (key == "pad_token_id") continue;  // belongs to training, not to the weights
     if (config.checkpoint.grow_vocabulary && key == "vocab_size" && value < own) {
       grown = value.get<std::int64_t>();
       continue;

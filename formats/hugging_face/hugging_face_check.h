@@ -31,10 +31,14 @@ bool is_of_vocabulary(const std::string& parameter);
 DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&,
                     std::int64_t entries = 0);
 
-// The name under which the set holds `tensor`, which has rows of a parameter of shape `global`.
-// Throws RequestError if it is missing or has another shape or type. `grown`: the tensor may have
-// fewer rows.
-std::string checked_name(const SafetensorsSet&, const HuggingFaceTensor& tensor,
-                         const Shape& global, bool grown = false);
+// The tensor of a set that holds the rows of `tensor`, which are rows of a parameter of shape
+// `global`, and the first of its rows that does. Throws RequestError if it is missing or has
+// another shape or type. `grown`: it may have fewer rows.
+struct FoundTensor {
+  const SafetensorsEntry* entry = nullptr;
+  std::int64_t row = 0;
+};
+FoundTensor checked_tensor(const SafetensorsSet&, const HuggingFaceTensor& tensor,
+                           const Shape& global, bool grown = false);
 
 }  // namespace trident

@@ -289,6 +289,10 @@ void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> o
   read_rows(entry, 0, entry.rows(), out);
 }
 
+std::int64_t SafetensorsEntry::rows() const {
+  return stored_rows(shape);
+}
+
 void SafetensorsFile::read_rows(const SafetensorsEntry& entry, std::int64_t first_row,
                                 std::int64_t rows, std::span<std::byte> out) const {
   if (first_row < 0 || rows < 0 || first_row > entry.rows() - rows) {

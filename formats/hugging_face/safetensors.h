@@ -3,7 +3,7 @@
 // tile it: no holes, no overlaps. https://github.com/huggingface/safetensors#format
 //
 // Reader and writer never hold more than the caller's buffer: they handle tensors, or ranges of
-// their rows (the first dimension), one by one. A file that violates the format is a RequestError
+// their rows, one by one. A file that violates the format is a RequestError
 // that names the file, the tensor and the rule. A failed write is an Error.
 #pragma once
 
@@ -37,8 +37,8 @@ struct SafetensorsEntry {
   std::uint64_t end = 0;
 
   std::uint64_t bytes() const { return end - begin; }
-  // A scalar has one row.
-  std::int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
+  // The elements of a vector; else all dimensions but the last. A scalar has one row.
+  std::int64_t rows() const;
 };
 
 // Reads one file by pread. Thread-safe.

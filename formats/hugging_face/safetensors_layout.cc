@@ -15,6 +15,14 @@
 
 namespace trident {
 
+std::int64_t stored_rows(const std::vector<std::int64_t>& shape) {
+  std::int64_t rows = shape.empty() ? 1 : shape[0];
+  for (std::size_t i = 1; i + 1 < shape.size(); ++i) {
+    if (__builtin_mul_overflow(rows, shape[i], &rows)) return INT64_MAX;
+  }
+  return rows;
+}
+
 std::uint64_t TensorDeclaration::bytes() const {
   std::uint64_t count = size_of(dtype);
   bool empty = false;

@@ -11,6 +11,10 @@
 
 namespace trident {
 
+// The rows of a tensor of this shape: the elements of a vector, of others all dimensions but the
+// last; 1 of a scalar. The largest number if a file's shape has more.
+std::int64_t stored_rows(const std::vector<std::int64_t>& shape);
+
 // A tensor to be written.
 struct TensorDeclaration {
   std::string name;

@@ -11,7 +11,7 @@
 namespace trident {
 
 std::int64_t SafetensorsWriter::Target::rows() const {
-  return tensor.shape.empty() ? 1 : tensor.shape[0];
+  return stored_rows(tensor.shape);
 }
 
 std::uint64_t SafetensorsWriter::Target::row_bytes() const {

@@ -33,12 +33,12 @@ WeightRows::WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, cons
                        bool grown)
     : set_(set),
       tensor_(std::move(tensor)),
-      entry_(set.at(checked_name(set, tensor_, global, grown))),
+      found_(checked_tensor(set, tensor_, global, grown)),
+      rows_(grown && !tensor_.transposed ? found_.entry->rows() : tensor_.rows),
       columns_(global.matrix_columns()) {}
 
 TensorSlice WeightRows::slice() const {
-  const std::int64_t rows = tensor_.transposed ? tensor_.rows : entry_.rows();
-  return {tensor_.row_begin, 0, rows, columns_};
+  return {tensor_.row_begin, 0, rows_, columns_};
 }
 
 std::vector<float> WeightRows::read(std::int64_t begin, std::int64_t end) const {
@@ -46,13 +46,13 @@ std::vector<float> WeightRows::read(std::int64_t begin, std::int64_t end) const 
   end -= tensor_.row_begin;
   if (!tensor_.transposed) {
     std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns_) *
-                                 size_of(*entry_.dtype));
-    set_.read_rows(entry_.name, begin, end - begin, bytes);
-    return to_floats(*entry_.dtype, bytes);
+                                 size_of(*found_.entry->dtype));
+    set_.read_rows(found_.entry->name, found_.row + begin, end - begin, bytes);
+    return to_floats(*found_.entry->dtype, bytes);
   }
-  std::vector<std::byte> bytes(entry_.bytes());
-  set_.read(entry_.name, bytes);
-  const std::vector<float> stored = to_floats(*entry_.dtype, bytes);  // (columns, rows)
+  std::vector<std::byte> bytes(found_.entry->bytes());
+  set_.read(found_.entry->name, bytes);
+  const std::vector<float> stored = to_floats(*found_.entry->dtype, bytes);  // (columns, rows)
   std::vector<float> values(static_cast<std::size_t>((end - begin) * columns_));
   for (std::int64_t row = begin; row < end; ++row) {
     for (std::int64_t column = 0; column < columns_; ++column) {

@@ -107,17 +107,20 @@ void GradientReduction::clear_stale(Context& context, std::size_t index, int use
 
 void GradientReduction::reduce(Context& context, std::size_t index, int use) {
   const Bucket& of = bucket(index);
-  if (!of.reduces_gradient()) return;
+  if (!of.reduces_gradient() && !each_round(of)) return;
   // Full buffers are large, so only one is reduced while others are filled.
   if (transient(of)) collect(context);
   Slot& slot = this->slot(index, use);
   const Async async = options_.overlap ? Async::yes : Async::no;
   // collect() sums over the replicas, unless there is no sum before it.
   const ProcessGroup& first = of.shared() ? of.sharing : of.replicas;
-  Work work = buckets_.zero_stage() == 0 || !of.shared()
-                  ? first.all_reduce(context, slot.whole, ReduceOp::sum, async)
-                  : first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
-                                         ReduceOp::sum, async);
+  Work work;
+  if (of.shared() && buckets_.zero_stage() > 0) {
+    work = first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
+                                ReduceOp::sum, async);
+  } else if (of.reduces_gradient()) {
+    work = first.all_reduce(context, slot.whole, ReduceOp::sum, async);
+  }
   running_.push_back({index, use, slot.whole, std::move(work)});
   if (!transient(of)) return;
   // The next round's gradients open a buffer of their own.

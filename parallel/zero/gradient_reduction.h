@@ -71,9 +71,10 @@ class GradientReduction final : public GradientMemory {
 
   Slot& slot(std::size_t bucket, int use) { return slots_[bucket][static_cast<std::size_t>(use)]; }
   const Bucket& bucket(std::size_t index) const { return buckets_.buckets()[index]; }
-  // Whether every round is reduced by itself.
+  // Whether every round is reduced by itself. The gradients of experts that only this rank holds
+  // are added up in the same order, so that their bits don't depend on the number of holders.
   bool each_round(const Bucket& bucket) const {
-    return options_.each_round && bucket.reduces_gradient();
+    return options_.each_round && (bucket.reduces_gradient() || bucket.layout.data.are_of_expert());
   }
   // Whether full buffers are freed after their reduction.
   bool transient(const Bucket& bucket) const {

@@ -65,9 +65,24 @@ std::string LayoutBounds::bound(Layout& l) {
   }
   // Sums in another order differ in their last digits.
   constexpr double rounded = 1 - 1e-9;
-  l.seconds = rounded * seconds(l, of, list, layers);
-  l.bytes = rounded * bytes(l, of, list, layers);
+  const std::vector<std::int64_t> counted = layers_with_experts(layers);
+  l.seconds = rounded * seconds(l, of, list, counted);
+  l.bytes = rounded * bytes(l, of, list, counted);
   return "";
+}
+
+// Where some layers have experts, the measured ones do, and the bounds take the others for nothing.
+std::vector<std::int64_t> LayoutBounds::layers_with_experts(
+    const std::vector<std::int64_t>& split) const {
+  const MoeConfig& moe = choices_.base().model.moe;
+  if (!moe.has_experts()) return split;
+  std::vector<std::int64_t> counts;
+  auto at = moe.layer_freq.begin();
+  for (const std::int64_t layers : split) {
+    counts.push_back(std::accumulate(at, at + layers, std::int64_t{0}));
+    at += layers;
+  }
+  return counts;
 }
 
 double LayoutBounds::Measured::dynamic() const {
@@ -97,6 +112,7 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
     set.push_back(fmt::format("model.sliding_window={}", *window));
     set.push_back(fmt::format("model.window_layers=[{}]", fmt::join(all, ",")));
   }
+  if (choices_.base().model.moe.has_experts()) set.emplace_back("model.moe.layer_freq=1");
   set.push_back(fmt::format("pipeline.layer_split=[{},{}]", first, last));
   set.push_back(fmt::format("batch.global_batch_size={}", microbatches * l.micro));
   set.emplace_back("batch.rampup_batch_size=null");

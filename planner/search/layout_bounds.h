@@ -86,6 +86,7 @@ class LayoutBounds {
     std::vector<int> last;   // [p] stage of its last action if that is a full backward, else 0
   };
 
+  std::vector<std::int64_t> layers_with_experts(const std::vector<std::int64_t>& split) const;
   std::array<Measured, 2> measure(const Layout&, std::int64_t first, std::int64_t last) const;
   LayerCosts measured_piece(const Layout&) const;
   const LayerCosts& layer(const Layout&);

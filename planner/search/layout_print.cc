@@ -34,6 +34,7 @@ std::string reasons_of(const FoundLayout& plan) {
 std::string axes_of(const ParallelConfig& parallel) {
   std::string text;
   for (const MeshAxis& axis : parallel.axes()) {
+    if (axis.folded && (axis.size == 1 || axis.key.empty())) continue;
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, axis.size);
   }
   return text;

@@ -286,6 +286,14 @@ void leave_out_derived(nlohmann::json& model) {
   }
   const auto& layers = model.at("window_layers");
   if (layers.empty() || std::ssize(layers) == whole("num_layers")) model.erase("window_layers");
+  nlohmann::json& moe = model.at("moe");
+  const auto& freq = moe.at("layer_freq");
+  const bool all = std::count(freq.begin(), freq.end(), 1) == whole("num_layers");
+  if (moe.at("num_experts").is_null()) {
+    model.erase("moe");
+  } else if (all) {
+    moe.erase("layer_freq");
+  }
 }
 
 }  // namespace
@@ -301,8 +309,10 @@ nlohmann::json sweep_base(const SweepRequest& request) {
        {"architecture", "num_layers", "hidden_size", "num_attention_heads", "num_query_groups",
         "ffn_hidden_size", "max_position_embeddings", "vocab_size", "tie_word_embeddings",
         "norm_epsilon", "rotary_base", "pad_token_id", "head_dim", "attention_bias", "mlp_bias",
-        "sliding_window", "window_layers", "rope_scaling"}) {
-    const bool given = model.contains(key) && !model[key].is_null();
+        "sliding_window", "window_layers", "rope_scaling", "moe"}) {
+    // The weights complete a section of experts that the config gives in part.
+    const bool given =
+        model.contains(key) && !model[key].is_null() && std::string_view(key) != "moe";
     if (!given && has_weights) model[key] = filled_in["model"][key];
   }
   if (has_weights) leave_out_derived(model);

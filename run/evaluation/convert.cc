@@ -60,7 +60,7 @@ std::string convert_weights(const ArchitectureSet& architectures, const std::str
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);
     RankModel model(context, config, architecture, schedule_of(config),
-                    make_topology(transport.world(), Mesh({}), transport.nodes()));
+                    make_topology(transport.world(), mesh_of(config.parallel), transport.nodes()));
     load_hugging_face(model, from);
     save_hugging_face(model, transport.world(), to, extras);
   });

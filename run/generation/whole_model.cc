@@ -13,7 +13,8 @@ WholeModel::WholeModel(Context& context, Transport& transport, const Architectur
                        const std::string& directory)
     : config_(config_of_directory(architectures, directory)),
       architecture_(architectures.at(config_.model.architecture)) {
-  const Topology topology = make_topology(transport.world(), Mesh({}), transport.nodes());
+  const Topology topology =
+      make_topology(transport.world(), mesh_of(config_.parallel), transport.nodes());
   const Schedule schedule = schedule_of(config_);
   model_ = std::make_unique<RankModel>(context, config_, *architecture_, schedule, topology);
   evaluator_ = std::make_unique<Evaluator>(*model_, schedule);

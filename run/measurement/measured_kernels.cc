@@ -18,17 +18,26 @@ std::array<double, 3> size_of_kernel(const TracedOperation& one) {
   return {bytes, 0, 0};
 }
 
+bool is_product(std::string_view kernel) {
+  return kernel.starts_with("gemm") || kernel.starts_with("grouped") ||
+         kernel.starts_with("attention");
+}
+
+// Whether a time of the operation says anything. A product of no rows, as that of a rank whose
+// experts no token takes, has no size.
+bool counts(const TracedOperation& one) {
+  return one.group < 0 && (one.flops > 0 || !is_product(one.name));
+}
+
 }  // namespace
 
 double efficiency_of(const Machine& machine, std::string_view kernel) {
-  const bool product = kernel.starts_with("gemm") || kernel.starts_with("grouped") ||
-                       kernel.starts_with("attention");
-  return product ? machine.efficiency.products : machine.efficiency.memory;
+  return is_product(kernel) ? machine.efficiency.products : machine.efficiency.memory;
 }
 
 void MeasuredKernels::take(const OperationTrace& trace) {
   for (const TracedOperation& one : trace.operations()) {
-    if (one.group >= 0 || one.seconds <= 0) continue;
+    if (!counts(one) || one.seconds <= 0) continue;
     times_[measured_name(one)][size_of_kernel(one)].push_back(one.seconds);
     if (one.gap >= 0) gaps_.push_back(one.gap);
   }
@@ -51,7 +60,7 @@ void MeasuredKernels::enter(Machine& machine) const {
 bool MeasuredKernels::see(const OperationTrace& trace) {
   bool found = false;
   for (const TracedOperation& one : trace.operations()) {
-    if (one.group >= 0) continue;
+    if (!counts(one)) continue;
     auto& sizes = seen_[measured_name(one)];
     const Size size = size_of_kernel(one);
     const bool within = one.flops == 0 && !sizes.empty() && size[0] >= sizes.begin()->first[0] &&

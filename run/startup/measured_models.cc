@@ -21,6 +21,7 @@ namespace {
 // The sizes of a model that can be halved.
 struct Sizes {
   std::int64_t layers, hidden, ffn, heads, groups, head_dim, vocabulary, sequence;
+  std::int64_t expert_ffn, shared_ffn;  // 0: none
 
   static Sizes of(const Config& config) {
     const ModelConfig& model = config.model;
@@ -31,7 +32,9 @@ struct Sizes {
             model.num_query_groups,
             config.head_dim(),
             model.vocab_size,
-            config.data.sequence_length};
+            config.data.sequence_length,
+            model.moe.ffn_hidden_size,
+            model.moe.shared_expert_intermediate_size};
   }
 
   // False where no size is left to halve. `tensor`: the number of ranks that must divide what is
@@ -44,7 +47,8 @@ struct Sizes {
     if (halve(layers, 1, 1)) return true;
     const bool fewer_heads = heads % 2 == 0 && heads / 2 % tensor == 0 && heads > groups;
     const bool fewer_groups = groups % 2 == 0 && groups / 2 % tensor == 0;
-    if (hidden % 2 != 0 || ffn % 2 != 0 || ffn / 2 % tensor != 0) {
+    const auto whole = [&](std::int64_t size) { return size % 2 == 0 && size / 2 % tensor == 0; };
+    if (hidden % 2 != 0 || !whole(ffn) || !whole(expert_ffn) || !whole(shared_ffn)) {
       return halve(vocabulary, 512, tensor) || halve(sequence, 16, 1);
     }
     if (fewer_heads || fewer_groups) {
@@ -58,6 +62,8 @@ struct Sizes {
     }
     hidden /= 2;
     ffn /= 2;
+    expert_ffn /= 2;
+    shared_ffn /= 2;
     return true;
   }
 
@@ -120,6 +126,11 @@ class ModelsToMeasure {
       set.push_back(fmt::format("model.sliding_window={}", *window));
       set.push_back(window_layers(sizes.layers));
     }
+    if (const MoeConfig& moe = base_.config.model.moe; moe.has_experts()) {
+      set.push_back(fmt::format("model.moe.ffn_hidden_size={}", sizes.expert_ffn));
+      set.push_back(fmt::format("model.moe.shared_expert_intermediate_size={}", sizes.shared_ffn));
+      set.push_back(expert_layers(moe, sizes.layers));
+    }
     for (const MeshAxis& axis : ParallelConfig{}.axes()) {
       if (axis.name == "tp") set.push_back(fmt::format("parallel.{}={}", axis.key, tensor));
     }
@@ -152,6 +163,14 @@ class ModelsToMeasure {
     }
     if (left.empty()) left.push_back(0);
     return fmt::format("model.window_layers=[{}]", fmt::join(left, ","));
+  }
+
+  // The last of the layers that are left has experts, as in a model whose first layers have none.
+  static std::string expert_layers(const MoeConfig& moe, std::int64_t layers) {
+    const bool all = std::ssize(moe.layers()) == std::ssize(moe.layer_freq);
+    std::vector<int> freq(static_cast<std::size_t>(layers), all ? 1 : 0);
+    freq.back() = 1;
+    return fmt::format("model.moe.layer_freq=[{}]", fmt::join(freq, ","));
   }
 
   bool is_small(const Config& model, std::int64_t tensor) {

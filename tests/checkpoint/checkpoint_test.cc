@@ -237,58 +237,88 @@ void save_again(const Config& config, const std::string& from, const std::string
   });
 }
 
+struct Move {
+  Layout layout;
+  Overrides overrides = {};
+};
+
+// Trains in the first of the layouts, then loads and saves the state in each of them and in the
+// first again.
+void expect_moves_unchanged(const std::string& model, const Overrides& overrides,
+                            const std::vector<Move>& moves) {
+  const TempDir dir;
+  const auto config = [&](const Move& move, const Overrides& more) {
+    // An odd vocabulary, which tensor parallelism pads.
+    return seeded_config(
+        model, dir / "log",
+        overrides_of(move.layout) + overrides + move.overrides + more +
+            Overrides{"batch.global_batch_size=12", "batch.micro_batch_size=1",
+                      "model.make_vocab_size_divisible_by=1", "checkpoint.max_writers=3"});
+  };
+  std::string at = dir / "iteration-0";
+  const Config first = config(moves[0], {});
+  on_ranks(first, transport_options(first), [&](Rank& own) {
+    own.model.initialise();
+    for (int k = 0; k < 3; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
+    Context& context = own.stepper.context();
+    State state = own.stepper.state();
+    SaveList list(own.model, state, 0);
+    CheckpointInfo info;
+    for (const StateNumber& n : state.numbers) {
+      std::visit([&](const auto* value) { info.manifest.numbers[n.name] = *value; }, n.value);
+    }
+    const ProcessGroup files = own.stepper.topology().world.without_timeout("files");
+    EXPECT_EQ(
+        write_checkpoint(context, files, list, {&real_files(), at, at + ".saving"}, info,
+                         [&](const PortionSink& sink) { list.portions().each(context, sink); }),
+        "");
+  });
+  const auto expected = sums_of(at);
+  const auto numbers = open_checkpoint(at).numbers;
+  for (std::size_t i = 1; i <= moves.size(); ++i) {
+    const Move& move = moves[i % moves.size()];
+    const std::string stage = "zero_optimization.stage=" + std::to_string(i % 4);
+    SCOPED_TRACE(name_of(move.layout) + " " + stage);
+    const std::string next = dir / ("iteration-" + std::to_string(i));
+    save_again(config(move, {stage, i % 2 == 0 && move.layout.chunks == 1
+                                        ? "pipeline.schedule=gpipe"
+                                        : "zero_optimization.overlap_comm=true"}),
+               at, next);
+    ASSERT_EQ(damages(next, open_checkpoint(next)), std::vector<std::string>());
+    ASSERT_EQ(sums_of(next), expected);
+    ASSERT_EQ(open_checkpoint(next).numbers, numbers);
+    at = next;
+  }
+}
+
 TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
-  const std::vector<Layout> layouts{
-      {1, 1, 1}, {2, 1, 1},    {1, 2, 1}, {1, 1, 2}, {2, 2, 1},    {1, 2, 2}, {4, 1, 1}, {1, 4, 1},
-      {1, 1, 4}, {1, 1, 2, 2}, {2, 1, 2}, {2, 2, 2}, {1, 2, 2, 2}, {3, 1, 1}, {4, 2, 1}, {2, 1, 1}};
+  const std::vector<Move> moves{{{1, 1, 1}},    {{2, 1, 1}},    {{1, 2, 1}}, {{1, 1, 2}},
+                                {{2, 2, 1}},    {{1, 2, 2}},    {{4, 1, 1}}, {{1, 4, 1}},
+                                {{1, 1, 4}},    {{1, 1, 2, 2}}, {{2, 1, 2}}, {{2, 2, 2}},
+                                {{1, 2, 2, 2}}, {{3, 1, 1}},    {{4, 2, 1}}, {{2, 1, 1}}};
   for (const char* model : {"gpt2", "llama"}) {
     for (const Case& c : kinds) {
       if (model == std::string("llama") && c.name != std::string("fp32")) continue;
       SCOPED_TRACE(std::string(model) + " " + c.name);
-      const TempDir dir;
-      const auto config = [&](const Layout& layout, const Overrides& more) {
-        // An odd vocabulary, which tensor parallelism pads.
-        return seeded_config(
-            model, dir / "log",
-            overrides_of(layout) + c.overrides + more +
-                Overrides{"batch.global_batch_size=12", "batch.micro_batch_size=1",
-                          "model.make_vocab_size_divisible_by=1", "checkpoint.max_writers=3"});
-      };
-      std::string at = dir / "iteration-0";
-      const Config first = config(layouts[0], {});
-      on_ranks(first, transport_options(first), [&](Rank& own) {
-        own.model.initialise();
-        for (int k = 0; k < 3; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
-        Context& context = own.stepper.context();
-        State state = own.stepper.state();
-        SaveList list(own.model, state, 0);
-        CheckpointInfo info;
-        for (const StateNumber& n : state.numbers) {
-          std::visit([&](const auto* value) { info.manifest.numbers[n.name] = *value; }, n.value);
-        }
-        const ProcessGroup files = own.stepper.topology().world.without_timeout("files");
-        EXPECT_EQ(
-            write_checkpoint(context, files, list, {&real_files(), at, at + ".saving"}, info,
-                             [&](const PortionSink& sink) { list.portions().each(context, sink); }),
-            "");
-      });
-      const auto expected = sums_of(at);
-      const auto numbers = open_checkpoint(at).numbers;
-      for (std::size_t i = 1; i <= layouts.size(); ++i) {
-        const Layout& layout = layouts[i % layouts.size()];
-        const std::string stage = "zero_optimization.stage=" + std::to_string(i % 4);
-        SCOPED_TRACE(name_of(layout) + " " + stage);
-        const std::string next = dir / ("iteration-" + std::to_string(i));
-        save_again(config(layout, {stage, i % 2 == 0 && layout.chunks == 1
-                                              ? "pipeline.schedule=gpipe"
-                                              : "zero_optimization.overlap_comm=true"}),
-                   at, next);
-        ASSERT_EQ(damages(next, open_checkpoint(next)), std::vector<std::string>());
-        ASSERT_EQ(sums_of(next), expected);
-        ASSERT_EQ(open_checkpoint(next).numbers, numbers);
-        at = next;
-      }
+      expect_moves_unchanged(model, c.overrides, moves);
     }
+  }
+}
+
+TEST(Checkpoint, ExpertsMoveToOtherHoldersAndBackUnchanged) {
+  const auto experts = [](int expert, int tensor) {
+    return Overrides{"parallel.expert_model_parallel_size=" + std::to_string(expert),
+                     "parallel.expert_tensor_parallel_size=" + std::to_string(tensor)};
+  };
+  const Overrides model{"model.architecture=mixtral",
+                        R"(model.moe={"num_experts": 4, "ffn_hidden_size": 36})"};
+  const std::vector<Move> moves{{{4, 1, 1}, experts(1, 1)}, {{4, 1, 1}, experts(4, 1)},
+                                {{2, 1, 1}, experts(2, 1)}, {{2, 2, 1}, experts(2, 2)},
+                                {{1, 4, 1}, experts(1, 2)}, {{1, 2, 2}, experts(2, 1)},
+                                {{3, 2, 1}, experts(1, 6)}, {{1, 1, 1}, experts(1, 1)}};
+  for (const Case& c : {kinds[0], kinds[1]}) {
+    SCOPED_TRACE(c.name);
+    expect_moves_unchanged("llama", model + c.overrides, moves);
   }
 }
 

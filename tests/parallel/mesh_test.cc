@@ -203,7 +203,7 @@ TEST(Mesh, FoldedAxesThatDoNotDivideAStageAreRefused) {
   expect_request_error([] { with_experts(2, 1, 1, 0, 1, ""); }, "ep size is 0");
   expect_request_error([] { with_experts(4, 1, 2, 8, 1, ""); },
                        "dp 4 x tp 1 x pp 2 x ep 8: the folded axes have 8 ranks, a pipeline stage");
-  EXPECT_EQ(text_of(with_experts(4, 2, 2, 4, 1, "").axes()), "dp 4 x tp 2 x pp 2 x ep 4 x edp 2");
+  EXPECT_EQ(text_of(with_experts(4, 2, 2, 4, 1, "").axes()), "dp 4 x tp 2 x pp 2 x ep 4");
   EXPECT_EQ(text_of(with_experts(1, 2, 2, 1, 2, "").axes()), "dp 1 x tp 2 x pp 2 x etp 2");
 }
 

@@ -32,8 +32,14 @@ model: architecture num_layers hidden_size num_attention_heads num_query_groups 
   rope_scaling/attention_factor rope_scaling/mscale rope_scaling/mscale_all_dim
   max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings attention_bias mlp_bias norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
+  moe/num_experts moe/router_topk moe/ffn_hidden_size moe/shared_expert_intermediate_size
+  moe/shared_expert_gate moe/layer_freq moe/router_score_function moe/norm_topk_prob
+  moe/router_topk_scaling_factor moe/router_num_groups moe/router_group_topk
+  moe/router_load_balancing_type moe/aux_loss_coeff moe/z_loss_coeff moe/expert_capacity_factor
+  moe/token_drop_policy
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
-  virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap rank_order
+  virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap expert_model_parallel_size expert_tensor_parallel_size
+  rank_order
 pipeline: schedule schedule_file microbatch_group_size_per_vp_stage layer_split
 batch: global_batch_size micro_batch_size gradient_accumulation_steps rampup_batch_size
 zero_optimization: stage reduce_bucket_size allgather_bucket_size overlap_comm
@@ -150,7 +156,7 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
             json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
   EXPECT_EQ(model["properties"]["architecture"]["enum"],
-            json({"gpt2", "llama", "mistral", "qwen2", "qwen3"}));
+            json({"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
             json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));

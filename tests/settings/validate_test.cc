@@ -12,6 +12,7 @@ using ::testing::SizeIs;
 
 const std::string kTensor = "parallel.tensor_model_parallel_size=";
 const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
+const std::string kExpert = "parallel.expert_model_parallel_size=";
 const std::string kChunks = "parallel.virtual_pipeline_model_parallel_size=";
 
 TEST(ConfigConstraints, AScheduleFileStandsBesideNothingThatItContradicts) {
@@ -104,7 +105,82 @@ TEST(ConfigConstraints, HeadsMayHaveASizeOfTheirOwn) {
   EXPECT_THAT(problems_of({"model.head_dim=24"}),
               ElementsAre("config: /model/head_dim: 24 differs from hidden_size / "
                           "num_attention_heads, which gpt2's heads have; leave it out, or use "
-                          "llama, mistral, qwen2 or qwen3"));
+                          "llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
+}
+
+// A config of experts: `moe` has keys of that section.
+std::vector<std::string> with_experts(const std::vector<std::string>& moe,
+                                      std::vector<std::string> more = {}) {
+  std::vector<std::string> all{"model.architecture=mixtral", "model.ffn_hidden_size=96"};
+  for (const std::string& one : moe) all.push_back("model.moe." + one);
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
+  const Config config = small_config(with_experts({"num_experts=8"}));
+  EXPECT_EQ(config.model.moe.ffn_hidden_size, 96);
+  EXPECT_THAT(config.model.moe.layer_freq, ElementsAre(1, 1, 1, 1));
+  EXPECT_TRUE(config.model.moe.norm_topk_prob);
+  EXPECT_EQ(config.parallel.expert_tensor_parallel_size,
+            config.parallel.tensor_model_parallel_size);
+  const auto qwen = [](const std::vector<std::string>& moe) {
+    auto all = with_experts(moe);
+    all[0] = "model.architecture=qwen3_moe";
+    return all;
+  };
+  const auto every_second = small_config(qwen({"num_experts=8", "layer_freq=2"})).model.moe;
+  EXPECT_THAT(every_second.layers(), ElementsAre(0, 2));
+  EXPECT_FALSE(every_second.norm_topk_prob);
+
+  EXPECT_THAT(problems_of(with_experts({})),
+              ElementsAre("config: /model/moe/num_experts: is missing; mixtral has experts"));
+  EXPECT_THAT(problems_of({"model.moe.num_experts=4"}),
+              ElementsAre("config: /model/moe/num_experts: gpt2 has no experts; leave it out, or "
+                          "use mixtral or qwen3_moe"));
+  EXPECT_THAT(problems_of({"model.moe.router_topk=4", kExpert + "2"}),
+              ElementsAre("config: /model/moe/router_topk: has no effect without num_experts; "
+                          "leave it out, or give that",
+                          "config: /parallel/expert_model_parallel_size: 2 ranks need experts, but "
+                          "the model has none; use 1"));
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "router_topk=5"})),
+              ElementsAre("config: /model/moe/router_topk: 5 is more than the 4 experts that a "
+                          "token can choose from; use at most 4"));
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "norm_topk_prob=false"})),
+              ElementsAre(HasSubstr("mixtral's weights are divided by their sum; leave it out, or "
+                                    "use qwen3_moe")));
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "layer_freq=[1, 0, 1, 1]"})),
+              ElementsAre(HasSubstr("mixtral has experts in all layers")));
+  EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=[1, 0]"})),
+              ElementsAre(HasSubstr("has 2 numbers; use one for each of num_layers (4)")));
+  EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=[0, 0, 2, 0]"})),
+              ElementsAre(HasSubstr("needs 1 for a layer with experts")));
+  EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=0"})),
+              ElementsAre(HasSubstr("/model/moe/layer_freq: ")));
+  EXPECT_THAT(problems_of(qwen({"num_experts=4", "router_num_groups=2"})),
+              ElementsAre(HasSubstr("qwen3_moe's experts form no groups; leave it out")));
+}
+
+TEST(ConfigConstraints, RanksOfExperts) {
+  const std::vector<std::string> four{"parallel.data_parallel_size=4", "batch.global_batch_size=8"};
+  const auto sizes = [&](const std::string& expert, const std::string& tensor) {
+    auto all = four;
+    all.push_back(kExpert + expert);
+    all.push_back("parallel.expert_tensor_parallel_size=" + tensor);
+    return with_experts({"num_experts=12"}, all);
+  };
+  EXPECT_THAT(problems_of(sizes("4", "1")), IsEmpty());
+  EXPECT_THAT(problems_of(sizes("2", "2")), IsEmpty());
+  EXPECT_THAT(problems_of(sizes("8", "1")),
+              ElementsAre("config: /parallel/expert_model_parallel_size: 8 does not divide "
+                          "num_experts (12); use 1, 2, 3, 4, 6 or 12"));
+  EXPECT_THAT(
+      problems_of(sizes("3", "1")),
+      ElementsAre(HasSubstr("expert (3) × expert tensor (1) = 3 does not divide the 4 ranks "
+                            "of a pipeline stage; use 1, 2 or 4 here")));
+  EXPECT_THAT(problems_of(sizes("1", "5")),
+              ElementsAre(HasSubstr("/parallel/expert_tensor_parallel_size: 5 does not divide "
+                                    "model.moe.ffn_hidden_size (96)")));
 }
 
 TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
@@ -119,7 +195,7 @@ TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
               IsEmpty());
   EXPECT_THAT(problems_of(of("llama", {"model.sliding_window=9"})),
               ElementsAre("config: /model/sliding_window: llama has no window; leave it out, or "
-                          "use mistral, qwen2 or qwen3"));
+                          "use mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
   EXPECT_THAT(problems_of(of("mistral", {"model.sliding_window=9", "model.window_layers=[1]"})),
               ElementsAre(HasSubstr("mistral has the window in all layers or in none")));
   EXPECT_THAT(problems_of(of("qwen2", {"model.window_layers=[1]"})),
@@ -203,7 +279,7 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
       ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use llama, mistral, qwen2 or qwen3"));
+                  "it out, or use llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {

@@ -64,12 +64,13 @@ TEST_F(Safetensors, WhatIsWrittenInAnyOrderReadsBackByTensorAndByRows) {
                             {"none", DType::u8, {0, 7}}},
                            {{"format", "pt"}, {"note", "caf\u00e9 \"q\"\n"}});
   const auto w = ramp(24);
-  writer.write_rows("w", 3, 1, bytes_of(w).subspan(3 * 24));
+  // A row is a line of the last dimension.
+  writer.write_rows("w", 6, 2, bytes_of(w).subspan(3 * 24));
   writer.write("half", bytes_of(std::vector<std::uint16_t>{1, 2, 3}));
   writer.write("scalar", bytes_of(std::vector<std::int64_t>{-5}));
-  writer.write_rows("w", 0, 2, bytes_of(w).first(2 * 24));
+  writer.write_rows("w", 0, 4, bytes_of(w).first(2 * 24));
   EXPECT_THAT(dir_.names(), ::testing::Not(::testing::Contains("m")));
-  writer.write_rows("w", 2, 1, bytes_of(w).subspan(2 * 24, 24));
+  writer.write_rows("w", 4, 2, bytes_of(w).subspan(2 * 24, 24));
   writer.finish();
   EXPECT_THAT(dir_.names(), ElementsAre("m"));
 
@@ -82,7 +83,7 @@ TEST_F(Safetensors, WhatIsWrittenInAnyOrderReadsBackByTensorAndByRows) {
   file.read(file.at("w"), std::as_writable_bytes(std::span(whole)));
   EXPECT_EQ(whole, w);
   std::vector<float> rows(12);
-  file.read_rows(file.at("w"), 1, 2, std::as_writable_bytes(std::span(rows)));
+  file.read_rows(file.at("w"), 2, 4, std::as_writable_bytes(std::span(rows)));
   EXPECT_EQ(rows, ramp(12, 6));
   std::int64_t scalar = 0;
   file.read(file.at("scalar"), std::as_writable_bytes(std::span(&scalar, 1)));

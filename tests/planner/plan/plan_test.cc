@@ -97,6 +97,31 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
   for (const PlanCase& c : many_layouts()) expect_planned(c);
 }
 
+// Each token takes all experts, so that the exchange is as even as the plan takes it to be.
+TEST(Plan, CountsExpertsAndTheirExchange) {
+  const auto parallel = [](int expert, int tensor) {
+    return Overrides{"parallel.expert_model_parallel_size=" + std::to_string(expert),
+                     "parallel.expert_tensor_parallel_size=" + std::to_string(tensor)};
+  };
+  const Overrides experts{"model.architecture=qwen3_moe",
+                          R"(model.moe={"num_experts": 4, "router_topk": 4, "ffn_hidden_size": 60,
+                    "z_loss_coeff": 0.1, "layer_freq": [1, 0, 1, 1]})"};
+  const auto zero = [](int stage) {
+    return Overrides{"zero_optimization.stage=" + std::to_string(stage),
+                     "zero_optimization.stage3_param_persistence_threshold=0"};
+  };
+  const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
+  const Overrides sp{"parallel.sequence_parallel=true"};
+  for (const PlanCase& c : {PlanCase{"llama", {1, 1, 1}, experts},
+                            {"llama", {2, 1, 1}, experts + parallel(2, 1)},
+                            {"llama", {2, 1, 2}, experts + parallel(2, 1) + zero(3) + each},
+                            {"llama", {2, 2, 1}, experts + parallel(2, 1) + zero(2)},
+                            {"llama", {2, 2, 1}, experts + parallel(2, 2) + zero(1) + sp},
+                            {"llama", {1, 2, 2}, experts + parallel(1, 2) + sp}}) {
+    expect_planned(c);
+  }
+}
+
 // If the plan runs fewer micro-batches than the step has, it extrapolates their traffic.
 TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
   const auto zero = [](int stage) {

@@ -1,0 +1,36 @@
+#include "models/expert_formats.h"
+
+#include <nlohmann/json.hpp>
+
+#include "models/llama_formats.h"
+
+namespace trident {
+
+std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor> experts) {
+  const auto shared = llama_tensors();
+  std::vector<StoredTensor> all(shared.begin(), shared.end());
+  all.insert(all.end(), experts);
+  return all;
+}
+
+nlohmann::json moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::int64_t ffn,
+                         const std::vector<std::int64_t>& freq) {
+  const bool trains_loss = hf.flag_or("output_router_logits", false);
+  const double factor = hf.number_from_zero_or("router_aux_loss_coef", read.loss_factor);
+  return {{"num_experts", hf.size(read.count_key)},
+          {"router_topk", hf.size_or("num_experts_per_tok", read.topk)},
+          {"ffn_hidden_size", ffn},
+          {"layer_freq", freq},
+          {"router_load_balancing_type", trains_loss && factor > 0 ? "seq_aux_loss" : "none"},
+          {"aux_loss_coeff", factor}};
+}
+
+void write_experts(const MoeConfig& moe, std::string_view count_key,
+                   nlohmann::ordered_json& written) {
+  written[std::string(count_key)] = moe.num_experts;
+  written["num_experts_per_tok"] = moe.router_topk;
+  written["router_aux_loss_coef"] = moe.aux_loss_coeff;
+  written["output_router_logits"] = false;
+}
+
+}  // namespace trident

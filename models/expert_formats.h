@@ -1,0 +1,30 @@
+// The parts of the file formats that families with experts share.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
+
+#include "models/family_format_tables.h"
+
+namespace trident {
+
+// The names of llama_tensors() and of `experts`.
+std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor> experts);
+
+// What a family's config.json says of its experts, with the family's own defaults.
+struct ReadExperts {
+  std::string_view count_key = "num_local_experts";
+  std::int64_t topk = 0;      // where num_experts_per_tok is missing
+  double loss_factor = 1e-3;  // where router_aux_loss_coef is missing
+};
+// The model key "moe", as JSON, for the layers in which `freq` is 1. The balancing loss is that of
+// the folder where output_router_logits is true, as in transformers, and else none.
+nlohmann::json moe_model(HuggingFaceConfig&, const ReadExperts&, std::int64_t ffn,
+                         const std::vector<std::int64_t>& freq);
+// Adds the keys that all of them write.
+void write_experts(const MoeConfig&, std::string_view count_key, nlohmann::ordered_json& written);
+
+}  // namespace trident
