@@ -311,6 +311,15 @@ const Backend& costs_backend() {
             record(c, "expert_activation_backward", a.grad_x, {a.x, a.weights, a.grad_y},
                    {a.grad_x, a.grad_weights, a.y});
           },
+      .gate_rows =
+          [](A, C c, const GateRowsArgs& a) {
+            record(c, "gate_rows", a.y, {a.x, a.gates, a.y}, {a.y});
+          },
+      .gate_rows_backward =
+          [](A, C c, const GateRowsBackwardArgs& a) {
+            record(c, "gate_rows_backward", a.grad_x, {a.x, a.gates, a.grad_y},
+                   {a.grad_x, a.grad_gates});
+          },
       .grouped_gemm = grouped_gemm,
       .grouped_weight_gemm = grouped_weight_gemm,
       // Of the table, only the rows that are looked up are counted.

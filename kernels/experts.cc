@@ -97,4 +97,32 @@ void expert_activation_backward(Context& context, const ExpertActivationBackward
   launch(context, &Backend::expert_activation_backward, args);
 }
 
+void gate_rows(Context& context, const GateRowsArgs& args) {
+  const Check check("gate_rows");
+  check.compute_dtype(args.x, "x");
+  check.rank(args.x, "x", 2);
+  check.dtype(args.gates, "gates", args.x.dtype());
+  check.shape(args.gates, "gates", {args.x.dim(0), 1});
+  check.dtype(args.y, "y", args.x.dtype());
+  check.shape(args.y, "y", args.x.shape());
+  launch(context, &Backend::gate_rows, args);
+}
+
+void gate_rows_backward(Context& context, const GateRowsBackwardArgs& args) {
+  const Check check("gate_rows_backward");
+  check.compute_dtype(args.x, "x");
+  check.rank(args.x, "x", 2);
+  for (const auto& [tensor, name] :
+       {std::pair(args.gates, "gates"), std::pair(args.grad_gates, "grad_gates")}) {
+    check.dtype(tensor, name, args.x.dtype());
+    check.shape(tensor, name, {args.x.dim(0), 1});
+  }
+  for (const auto& [tensor, name] :
+       {std::pair(args.grad_y, "grad_y"), std::pair(args.grad_x, "grad_x")}) {
+    check.dtype(tensor, name, args.x.dtype());
+    check.shape(tensor, name, args.x.shape());
+  }
+  launch(context, &Backend::gate_rows_backward, args);
+}
+
 }  // namespace trident

@@ -69,4 +69,20 @@ struct ExpertActivationBackwardArgs {
 };
 void expert_activation_backward(Context&, const ExpertActivationBackwardArgs&);
 
+// y[t] += sigmoid(gates[t]) · x[t]: the gated output of an expert that all tokens take
+// (Qwen2-MoE).
+struct GateRowsArgs {
+  Tensor x;      // (T, H)
+  Tensor gates;  // (T, 1), of x's dtype
+  Tensor y;      // (T, H)
+};
+void gate_rows(Context&, const GateRowsArgs&);
+struct GateRowsBackwardArgs {
+  Tensor x, gates;    // as in forward
+  Tensor grad_y;      // (T, H)
+  Tensor grad_x;      // (T, H); may share x's memory
+  Tensor grad_gates;  // (T, 1)
+};
+void gate_rows_backward(Context&, const GateRowsBackwardArgs&);
+
 }  // namespace trident

@@ -51,9 +51,10 @@ std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) c
 }
 
 ArchitectureSet built_in_architectures() {
-  return {{"gpt2", make_gpt2()},          {"llama", make_llama()}, {"mistral", make_mistral()},
-          {"mixtral", make_mixtral()},    {"qwen2", make_qwen2()}, {"qwen3", make_qwen3()},
-          {"qwen3_moe", make_qwen3_moe()}};
+  return {{"gpt2", make_gpt2()},       {"llama", make_llama()},
+          {"mistral", make_mistral()}, {"mixtral", make_mixtral()},
+          {"qwen2", make_qwen2()},     {"qwen2_moe", make_qwen2_moe()},
+          {"qwen3", make_qwen3()},     {"qwen3_moe", make_qwen3_moe()}};
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {

@@ -37,6 +37,8 @@ struct Experts::Saved final : SavedActivations {
   Tensor gradient, activation;  // (Q, H), (Q, F): operands of the down gradient
   Tensor grad_logits;           // (T', E)
   SavedActivationsPtr shared;
+  Tensor shared_output, gates;  // (T or T/t, H), (T or T/t, 1), with a gate
+  LinearActivations gate;
 };
 
 Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
@@ -58,6 +60,14 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
   if (shape_.shared_ffn > 0) {
     shared_ = std::make_unique<Mlp>(parallel, of_shared(shape), name + ".shared");
   }
+  if (shape_.shared_gate) {
+    shared_gate_ =
+        std::make_unique<Linear>(parallel.linear({.name = name + ".shared_gate",
+                                                  .role = LinearRole::replicated,
+                                                  .in = shape.hidden,
+                                                  .out = {1},
+                                                  .init_deviation = shape.init_deviation}));
+  }
 }
 
 std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
@@ -78,7 +88,33 @@ std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
   if (shared_) {
     for (auto& one : shared_->parameters()) list.push_back(std::move(one));
   }
+  if (shared_gate_) shared_gate_->collect(list);
   return list;
+}
+
+void Experts::add_shared(Context& context, const MicroBatch& batch, const Tensor& x,
+                         const Tensor& y, Saved& saved) const {
+  const Tensor output = shared_->forward(context, batch, x, saved.shared);
+  if (!shared_gate_) return add(context, output, y);
+  saved.shared_output = output;
+  saved.gates = shared_gate_->forward(context, batch.version, x, saved.gate);
+  gate_rows(context, {.x = output, .gates = saved.gates, .y = y});
+}
+
+void Experts::add_shared_gradient(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                                  const Tensor& grad_x, Saved& saved) const {
+  Tensor grad_output = grad_y;
+  if (shared_gate_) {
+    grad_output = std::exchange(saved.shared_output, {});
+    const Tensor gates = std::exchange(saved.gates, {});
+    gate_rows_backward(context, {.x = grad_output,
+                                 .gates = gates,
+                                 .grad_y = grad_y,
+                                 .grad_x = grad_output,
+                                 .grad_gates = gates});
+    add(context, shared_gate_->backward_input(context, batch.version, gates, saved.gate), grad_x);
+  }
+  add(context, shared_->backward_input(context, batch, grad_output, saved.shared), grad_x);
 }
 
 Tensor Experts::share(const Tensor& x) const {
@@ -216,7 +252,7 @@ Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor&
                            .transpose_b = true});
     saved.exchange->combine(context, out, own);
   });
-  if (shared_) add(context, shared_->forward(context, batch, x, saved.shared), y);
+  if (shared_) add_shared(context, batch, x, y, saved);
   kept = std::move(owned);
   return y;
 }
@@ -274,7 +310,7 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
                    .accumulate = true});
   });
   saved.logits = saved.chosen = saved.weights = saved.shares = saved.row_weights = Tensor();
-  if (shared_) add(context, shared_->backward_input(context, batch, grad_y, saved.shared), grad_x);
+  if (shared_) add_shared_gradient(context, batch, grad_y, grad_x, saved);
   return grad_x;
 }
 
@@ -288,6 +324,7 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
       saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk);
   up_.add_grouped_product(context, saved.pre_activation, rows, ends);
   if (shared_) shared_->backward_weight(context, batch, saved.shared);
+  if (shared_gate_) shared_gate_->backward_weight(context, saved.gate);
   kept.reset();
 }
 

@@ -21,7 +21,8 @@ namespace trident {
 class Experts final : public Module {
  public:
   // Makes the parameters NAME.router.weight (E, H), NAME.experts.up (E, 2F, H), gate then up, and
-  // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared.
+  // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared, and with
+  // its gate NAME.shared_gate.weight (1, H).
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
   // What the layers with experts report: tokens_per_expert, and of the losses that the shape asks
@@ -48,8 +49,14 @@ class Experts final : public Module {
   ParallelContext parallel_;
   ExpertsShape shape_;
   std::int64_t layer_;
+  // Adds the shared expert's output for x to y; the gradient of x to grad_x.
+  void add_shared(Context&, const MicroBatch&, const Tensor& x, const Tensor& y, Saved&) const;
+  void add_shared_gradient(Context&, const MicroBatch&, const Tensor& grad_y, const Tensor& grad_x,
+                           Saved&) const;
+
   Weight router_, up_, down_;
   std::unique_ptr<Mlp> shared_;
+  std::unique_ptr<Linear> shared_gate_;
 };
 
 }  // namespace trident

@@ -84,6 +84,7 @@ const FamilyFormatTables& llama_formats();
 const FamilyFormatTables& mistral_formats();
 const FamilyFormatTables& mixtral_formats();
 const FamilyFormatTables& qwen2_formats();
+const FamilyFormatTables& qwen2_moe_formats();
 const FamilyFormatTables& qwen3_formats();
 const FamilyFormatTables& qwen3_moe_formats();
 

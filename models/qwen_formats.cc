@@ -1,6 +1,8 @@
 // The files of Qwen 2 and 3, as transformers' Qwen2ForCausalLM and Qwen3ForCausalLM and llama.cpp
 // store them: Llama's, with biases of queries, keys and values (2) or norms of queries and keys
 // (3).
+#include "models/qwen_formats.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,55 +36,22 @@ constexpr HuggingFaceKey qwen3_keys[] = {
 constexpr std::string_view qwen2_classes[] = {"Qwen2ForCausalLM", "Qwen2Model"};
 constexpr std::string_view qwen3_classes[] = {"Qwen3ForCausalLM", "Qwen3Model"};
 
-// The layers from max_window_layers on have the window if use_sliding_window is set, or those that
-// layer_types names (transformers 5.24, Qwen2Config and Qwen3Config).
-void read_window(HuggingFaceConfig& hf, nlohmann::json& model) {
-  const bool used = hf.flag_or("use_sliding_window", false);
-  hf.require_whole("sliding_window", true);
-  hf.require_whole("max_window_layers", false);
-  const auto layers = model.at("num_layers").get<std::int64_t>();
-  const auto listed = hf.layers_of("layer_types", "sliding_attention", "full_attention", layers);
-  const bool has_window = used && (hf.is_missing("sliding_window") || hf.gives("sliding_window"));
-  if (!has_window) {
-    if (listed && !listed->empty()) {
-      hf.refuse("layer_types",
-                "asks for a window, but use_sliding_window and sliding_window set none");
-    }
-    return;
-  }
-  std::vector<std::int64_t> slide;
-  if (listed) {
-    slide = *listed;
-  } else if (layers <= most_layers) {  // else the model is refused for its size
-    const std::int64_t first =
-        std::clamp<std::int64_t>(hf.whole_or("max_window_layers", 28), 0, layers);
-    slide.resize(static_cast<std::size_t>(layers - first));
-    std::iota(slide.begin(), slide.end(), first);
-  }
-  if (slide.empty()) return;
-  model["sliding_window"] = hf.size_or("sliding_window", 4096);
-  model["window_layers"] = slide;
+// The layers from max_window_layers on (transformers 5.24, Qwen2Config and Qwen3Config).
+std::vector<std::int64_t> last_layers(std::int64_t layers, std::int64_t max_window_layers) {
+  const std::int64_t first = std::clamp<std::int64_t>(max_window_layers, 0, layers);
+  std::vector<std::int64_t> slide(static_cast<std::size_t>(layers - first));
+  std::iota(slide.begin(), slide.end(), first);
+  return slide;
 }
 
-void write_window(const ModelConfig& model, nlohmann::ordered_json& written) {
-  written["use_sliding_window"] = model.sliding_window.has_value();
-  if (!model.sliding_window) return;
-  const std::vector<std::int64_t>& slide = model.window_layers;
-  nlohmann::ordered_json types = nlohmann::ordered_json::array();
-  for (std::int64_t i = 0; i < model.num_layers; ++i) {
-    const bool slides = std::ranges::binary_search(slide, i);
-    types.push_back(slides ? "sliding_attention" : "full_attention");
-  }
-  written["sliding_window"] = *model.sliding_window;
-  // Where the layers are no range up to the last one, only layer_types names them.
-  written["max_window_layers"] =
-      model.num_layers - std::ssize(slide) == slide.front() ? slide.front() : model.num_layers;
-  written["layer_types"] = types;
+void read_window(HuggingFaceConfig& hf, nlohmann::json& model) {
+  const auto layers = model.at("num_layers").get<std::int64_t>();
+  read_qwen_window(hf, model, [&](std::int64_t first) { return last_layers(layers, first); });
 }
 
 std::string qwen2_write_config(const Config& config) {
   nlohmann::ordered_json written = llama_config(config, "qwen2", "Qwen2ForCausalLM");
-  write_window(config.model, written);
+  write_qwen_window(config.model, written);
   return json_text(written, 2);
 }
 
@@ -117,7 +86,7 @@ void qwen3_gguf_keys(const Config& config, GgufForm& form) {
 std::string qwen3_write_config(const Config& config) {
   nlohmann::ordered_json written = llama_config(config, "qwen3", "Qwen3ForCausalLM");
   written["attention_bias"] = config.model.attention_bias;
-  write_window(config.model, written);
+  write_qwen_window(config.model, written);
   return json_text(written, 2);
 }
 
@@ -159,6 +128,46 @@ const FamilyFormatTables& qwen3_tables() {
 }
 
 }  // namespace
+
+// Layers have the window if use_sliding_window is set.
+void read_qwen_window(HuggingFaceConfig& hf, nlohmann::json& model,
+                      const std::function<std::vector<std::int64_t>(std::int64_t)>& usual) {
+  const bool used = hf.flag_or("use_sliding_window", false);
+  hf.require_whole("sliding_window", true);
+  hf.require_whole("max_window_layers", false);
+  const auto layers = model.at("num_layers").get<std::int64_t>();
+  const auto listed = hf.layers_of("layer_types", "sliding_attention", "full_attention", layers);
+  const bool has_window = used && (hf.is_missing("sliding_window") || hf.gives("sliding_window"));
+  if (!has_window) {
+    if (listed && !listed->empty()) {
+      hf.refuse("layer_types",
+                "asks for a window, but use_sliding_window and sliding_window set none");
+    }
+    return;
+  }
+  if (layers > most_layers) return;  // the model is refused for its size
+  const std::vector<std::int64_t> slide =
+      listed ? *listed : usual(hf.whole_or("max_window_layers", 28));
+  if (slide.empty()) return;
+  model["sliding_window"] = hf.size_or("sliding_window", 4096);
+  model["window_layers"] = slide;
+}
+
+void write_qwen_window(const ModelConfig& model, nlohmann::ordered_json& written) {
+  written["use_sliding_window"] = model.sliding_window.has_value();
+  if (!model.sliding_window) return;
+  const std::vector<std::int64_t>& slide = model.window_layers;
+  nlohmann::ordered_json types = nlohmann::ordered_json::array();
+  for (std::int64_t i = 0; i < model.num_layers; ++i) {
+    const bool slides = std::ranges::binary_search(slide, i);
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+  }
+  written["sliding_window"] = *model.sliding_window;
+  // Where the layers are no range up to the last one, only layer_types names them.
+  written["max_window_layers"] =
+      model.num_layers - std::ssize(slide) == slide.front() ? slide.front() : model.num_layers;
+  written["layer_types"] = types;
+}
 
 const FamilyFormatTables& qwen2_formats() {
   return qwen2_tables();

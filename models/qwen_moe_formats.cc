@@ -1,5 +1,6 @@
-// The files of Qwen's mixtures of experts, as transformers' Qwen3MoeForCausalLM stores them: Qwen
-// 3's, with a router and matrices of each expert in place of the MLP in some layers.
+// The files of Qwen's mixtures of experts, as transformers' Qwen2MoeForCausalLM and
+// Qwen3MoeForCausalLM store them: Qwen 2's and 3's, with a router and matrices of each expert in
+// place of the MLP in some layers, and in Qwen 2's a gated expert that all tokens take.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "base/files/json.h"
 #include "models/expert_formats.h"
 #include "models/llama_formats.h"
+#include "models/qwen_formats.h"
 
 namespace trident {
 namespace {
@@ -33,6 +35,25 @@ constexpr HuggingFaceKey qwen3_moe_keys[] = {
     {"output_router_logits", Use::training},
 };
 
+// Those of Qwen2MoeConfig, 4.40 to 5.24.
+constexpr HuggingFaceKey qwen2_moe_keys[] = {
+    {"qkv_bias", Use::fixed, "[true]"},
+    {"use_sliding_window", Use::model},
+    {"sliding_window", Use::model},
+    {"max_window_layers", Use::model},
+    {"layer_types", Use::model},
+    {"decoder_sparse_step", Use::model},
+    {"mlp_only_layers", Use::model},
+    {"moe_intermediate_size", Use::model},
+    {"shared_expert_intermediate_size", Use::model},
+    {"num_experts_per_tok", Use::model},
+    {"num_experts", Use::model},
+    {"norm_topk_prob", Use::model},
+    {"router_aux_loss_coef", Use::training},
+    {"output_router_logits", Use::training},
+};
+
+constexpr std::string_view qwen2_moe_classes[] = {"Qwen2MoeForCausalLM", "Qwen2MoeModel"};
 constexpr std::string_view qwen3_moe_classes[] = {"Qwen3MoeForCausalLM", "Qwen3MoeModel"};
 
 const std::vector<StoredTensor>& qwen_moe_tensors() {
@@ -54,7 +75,21 @@ const std::vector<StoredTensor>& qwen_moe_tensors() {
                             .hugging_face = "model.layers.*.mlp.experts.#.down_proj.weight",
                             .gguf = "blk.*.ffn_down_exps.weight",
                             .rows = StoredRows::expert_down,
-                            .fused = "model.layers.*.mlp.experts.down_proj"}});
+                            .fused = "model.layers.*.mlp.experts.down_proj"},
+                           {.ours = "layers.*.mlp.shared.up.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_expert.gate_proj.weight",
+                            .gguf = "blk.*.ffn_gate_shexp.weight",
+                            .rows = StoredRows::shared_gate},
+                           {.ours = "layers.*.mlp.shared.up.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_expert.up_proj.weight",
+                            .gguf = "blk.*.ffn_up_shexp.weight",
+                            .rows = StoredRows::shared_up},
+                           {.ours = "layers.*.mlp.shared.down.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_expert.down_proj.weight",
+                            .gguf = "blk.*.ffn_down_shexp.weight"},
+                           {.ours = "layers.*.mlp.shared_gate.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_expert_gate.weight",
+                            .gguf = "blk.*.ffn_gate_inp_shexp.weight"}});
   return tensors;
 }
 
@@ -70,22 +105,69 @@ std::vector<std::int64_t> layers_with_experts(HuggingFaceConfig& hf, std::int64_
   return freq;
 }
 
+// The keys that both write.
+void write_qwen_experts(const MoeConfig& moe, nlohmann::ordered_json& written) {
+  // Qwen3MoeConfig reads num_local_experts, too, which counts before num_experts (5.24).
+  write_experts(moe, "num_experts", written);
+  written["moe_intermediate_size"] = moe.ffn_hidden_size;
+  written["norm_topk_prob"] = moe.norm_topk_prob;
+  written["decoder_sparse_step"] = 1;
+  nlohmann::ordered_json dense = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < moe.layer_freq.size(); ++i) {
+    if (moe.layer_freq[i] == 0) dense.push_back(i);
+  }
+  written["mlp_only_layers"] = dense;
+}
+
+// The model key "moe" that both have.
+nlohmann::json qwen_moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::int64_t layers) {
+  nlohmann::json moe =
+      moe_model(hf, read, hf.size("moe_intermediate_size"), layers_with_experts(hf, layers));
+  moe["norm_topk_prob"] = hf.flag_or("norm_topk_prob", false);
+  return moe;
+}
+
+std::string qwen2_moe_write_config(const Config& config) {
+  const ModelConfig& model = config.model;
+  nlohmann::ordered_json written = llama_config(config, "qwen2_moe", "Qwen2MoeForCausalLM");
+  written["qkv_bias"] = true;
+  write_qwen_window(model, written);
+  write_qwen_experts(model.moe, written);
+  written["shared_expert_intermediate_size"] = model.moe.shared_expert_intermediate_size;
+  return json_text(written, 2);
+}
+
+std::string qwen2_moe_read_config(HuggingFaceConfig& hf) {
+  nlohmann::json model = llama_model(hf, "qwen2_moe", {.groups = 16});
+  const auto layers = model.at("num_layers").get<std::int64_t>();
+  if (hf.flag_or("use_sliding_window", false) && !hf.is_missing("sliding_window") &&
+      !hf.gives("sliding_window")) {
+    hf.refuse("sliding_window", "transformers fails with this and use_sliding_window; give a size");
+  }
+  if (layers <= most_layers) {  // else the model is refused for its size
+    // Even layers below max_window_layers slide, unless layer_types names others.
+    read_qwen_window(hf, model, [&](std::int64_t first) {
+      std::vector<std::int64_t> slide;
+      for (std::int64_t i = 0; i < std::min(first, layers); i += 2) slide.push_back(i);
+      return slide;
+    });
+    model["moe"] = qwen_moe_model(hf, {.count_key = "num_experts", .topk = 4}, layers);
+    model["moe"]["shared_expert_intermediate_size"] = hf.size("shared_expert_intermediate_size");
+  }
+  if (!hf.is_missing("head_dim") && !hf.gives("head_dim")) {
+    hf.refuse("head_dim", "not supported; leave it out");
+  }
+  hf.finish();
+  return json_text(model);
+}
+
 std::string qwen3_moe_write_config(const Config& config) {
   const ModelConfig& model = config.model;
   nlohmann::ordered_json written = llama_config(config, "qwen3_moe", "Qwen3MoeForCausalLM");
   written["attention_bias"] = model.attention_bias;
   written["use_sliding_window"] = model.sliding_window.has_value();
   if (model.sliding_window) written["sliding_window"] = *model.sliding_window;
-  // This class reads num_experts, too, but num_local_experts counts before it (5.24).
-  write_experts(model.moe, "num_experts", written);
-  written["moe_intermediate_size"] = model.moe.ffn_hidden_size;
-  written["norm_topk_prob"] = model.moe.norm_topk_prob;
-  written["decoder_sparse_step"] = 1;
-  nlohmann::ordered_json dense = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < model.moe.layer_freq.size(); ++i) {
-    if (model.moe.layer_freq[i] == 0) dense.push_back(i);
-  }
-  written["mlp_only_layers"] = dense;
+  write_qwen_experts(model.moe, written);
   return json_text(written, 2);
 }
 
@@ -105,16 +187,27 @@ std::string qwen3_moe_read_config(HuggingFaceConfig& hf) {
     }
     const std::string_view count =
         hf.gives("num_local_experts") ? "num_local_experts" : "num_experts";
-    model["moe"] = moe_model(hf, {.count_key = count, .topk = 8}, hf.size("moe_intermediate_size"),
-                             layers_with_experts(hf, layers));
-    model["moe"]["norm_topk_prob"] = hf.flag_or("norm_topk_prob", false);
+    model["moe"] = qwen_moe_model(hf, {.count_key = count, .topk = 8}, layers);
   }
   hf.finish();
   return json_text(model);
 }
 
-void qwen3_moe_gguf_keys(const Config&, GgufForm&) {
+void qwen_moe_gguf_keys(const Config&, GgufForm&) {
   throw RequestError("Trident writes no GGUF file of a mixture of experts");
+}
+
+const FamilyFormatTables& qwen2_moe_tables() {
+  static const FamilyFormatTables tables{.model_type = "qwen2_moe",
+                                         .classes = qwen2_moe_classes,
+                                         .keys = {qwen2_moe_keys, llama_shared_keys()},
+                                         .tensors = qwen_moe_tensors(),
+                                         .buffers = llama_buffers(),
+                                         .write_config = qwen2_moe_write_config,
+                                         .read_config = qwen2_moe_read_config,
+                                         .gguf_architecture = "qwen2moe",
+                                         .gguf_keys = qwen_moe_gguf_keys};
+  return tables;
 }
 
 const FamilyFormatTables& qwen3_moe_tables() {
@@ -126,12 +219,15 @@ const FamilyFormatTables& qwen3_moe_tables() {
                                          .write_config = qwen3_moe_write_config,
                                          .read_config = qwen3_moe_read_config,
                                          .gguf_architecture = "qwen3moe",
-                                         .gguf_keys = qwen3_moe_gguf_keys};
+                                         .gguf_keys = qwen_moe_gguf_keys};
   return tables;
 }
 
 }  // namespace
 
+const FamilyFormatTables& qwen2_moe_formats() {
+  return qwen2_moe_tables();
+}
 const FamilyFormatTables& qwen3_moe_formats() {
   return qwen3_moe_tables();
 }

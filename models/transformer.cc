@@ -41,6 +41,7 @@ ExpertsShape experts_shape(const MoeConfig& moe) {
           .layers = moe.layers(),
           .ffn = moe.ffn_hidden_size,
           .shared_ffn = moe.shared_expert_intermediate_size,
+          .shared_gate = moe.shared_expert_gate && moe.shared_expert_intermediate_size > 0,
           .sequence_loss = balances ? static_cast<float>(moe.aux_loss_coeff) : 0,
           .z_loss = static_cast<float>(moe.z_loss_coeff),
           .capacity_factor = moe.expert_capacity_factor.value_or(0)};

@@ -22,6 +22,7 @@ struct ExpertsShape {
   std::vector<std::int64_t> layers;  // ascending
   std::int64_t ffn = 0;              // the width of each expert
   std::int64_t shared_ffn = 0;       // of an expert that all tokens take; 0: none
+  bool shared_gate = false;          // its output is multiplied by the sigmoid of a linear unit
   // The sequence balancing loss, summed over layers: coefficient times the mean over samples of
   // Σ f P, f an expert's share of the sample's choices times E, P its mean probability
   // (DeepSeek-V3).

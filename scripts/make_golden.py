@@ -74,7 +74,7 @@ class Case:
     window: int | None = None  # of the layers in window_layers
     window_layers: tuple = ()
     rope_scaling: dict | None = None  # rope_type and its keys
-    experts: dict | None = None  # num, topk, ffn, norm, aux and z (factors of losses), dense (layers)
+    experts: dict | None = None  # num, topk, ffn, shared (ffn), norm, dense (layers), aux and z (factors of losses)
 
 
 GOLDEN_CASES = {
@@ -140,7 +140,7 @@ def hugging_face_config(case):
             eos_token_id=0)
     kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
             "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
-            "mixtral": transformers.MixtralConfig,
+            "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
             "qwen3_moe": transformers.Qwen3MoeConfig}[case.architecture]
     own = {}
     if case.architecture in ("llama", "qwen3", "qwen3_moe"):
@@ -150,7 +150,9 @@ def hugging_face_config(case):
     experts = case.experts
     if case.architecture == "mixtral":
         own.update(num_local_experts=experts["num"], num_experts_per_tok=experts["topk"])
-    if case.architecture == "qwen3_moe":
+    if case.architecture == "qwen2_moe":
+        own["shared_expert_intermediate_size"] = experts["shared"]
+    if case.architecture in ("qwen2_moe", "qwen3_moe"):
         own.update(num_experts=experts["num"], num_experts_per_tok=experts["topk"],
                    moe_intermediate_size=experts["ffn"], norm_topk_prob=experts["norm"],
                    mlp_only_layers=list(experts["dense"]))
@@ -404,6 +406,7 @@ def trident_config(case, folder, run_folder):
             "num_experts": case.experts["num"], "router_topk": case.experts["topk"],
             "ffn_hidden_size": case.experts["ffn"], "norm_topk_prob": case.experts["norm"],
             "router_load_balancing_type": "seq_aux_loss",  # the folder says none
+            "shared_expert_intermediate_size": case.experts["shared"],
             "aux_loss_coeff": case.experts["aux"], "z_loss_coeff": case.experts["z"],
             "layer_freq": [int(i not in case.experts["dense"]) for i in range(case.layers)]}
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,

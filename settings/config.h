@@ -300,8 +300,6 @@ struct CheckpointConfig {
 
 // An override that derives the data-parallel size from LoadOptions::ranks.
 inline constexpr const char* size_follows_ranks = "parallel.data_parallel_size=\"auto\"";
-// An override that makes the data-parallel size the least possible one.
-inline constexpr const char* least_size = "parallel.data_parallel_size=1";
 // The keys that a layout sets in addition to "parallel", such as "zero_optimization.stage". Where
 // "parallel" is "auto", a key of this list that the config gives keeps its value.
 const std::vector<std::string>& layout_keys();
@@ -376,6 +374,8 @@ struct LoadOptions {
   // The number of ranks that run (--ranks, or the size of the MPI world). It resolves
   // data_parallel_size "auto".
   std::optional<std::int64_t> ranks = {};
+  // Takes the least possible data_parallel_size, whatever the config says.
+  bool least_data_parallel = false;
   // The number of ranks on this machine; by default all ranks.
   std::optional<std::int64_t> local_ranks = {};
   // The number of cores that the ranks of this machine share.

@@ -48,12 +48,13 @@ enum class ExpertLayers : std::uint8_t { none, all, any };
 // The experts that a model may have in place of its MLP (model.moe).
 struct ExpertConstraints {
   ExpertLayers layers = ExpertLayers::none;
-  std::string score_function = "softmax";    // router_score_function
-  bool norm_topk_prob = false;               // its default
-  bool fixed_norm = false;                   // no other value is possible
-  bool scaling = false;                      // router_topk_scaling_factor
-  bool groups = false;                       // router_num_groups, router_group_topk
-  bool shared = false, shared_gate = false;  // a shared expert; it has a gate
+  std::string score_function = "softmax";  // router_score_function
+  bool norm_topk_prob = false;             // its default
+  bool fixed_norm = false;                 // no other value is possible
+  bool scaling = false;                    // router_topk_scaling_factor
+  bool groups = false;                     // router_num_groups, router_group_topk
+  bool shared = false;                     // a shared expert is possible
+  bool shared_gate = false;                // there is one, with a gate
 };
 
 struct ModelConstraints {

@@ -84,7 +84,8 @@ struct Field {
       {};                       // the names in a registry, added to `choices`
   Text derived = {};            // how the default is derived; a key with this text may be null
   bool number_is_text = false;  // a string field also accepts a number and keeps its digits
-  bool number_is_list = false;  // a list of integers also accepts one number, a list of one
+  // A list of integers also accepts one number n, which resolve() finds as {-n}.
+  bool number_is_list = false;
   bool required = false;
 };
 

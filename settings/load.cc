@@ -12,6 +12,19 @@
 namespace trident {
 namespace {
 
+// Adds the keys of the weights' experts that the document leaves out.
+void take_experts(const nlohmann::json& saved, bool other_layers, nlohmann::json& moe) {
+  if (moe.is_null()) moe = nlohmann::json::object();
+  if (!moe.is_object()) return;
+  // A config that gives the factor of the balancing loss asks for the loss.
+  const bool asks = moe.contains("aux_loss_coeff") && moe["aux_loss_coeff"] != 0;
+  for (const auto& [key, value] : saved.items()) {
+    const bool left_out =
+        (key == "layer_freq" && other_layers) || (key == "router_load_balancing_type" && asks);
+    if (!moe.contains(key) && !left_out) moe[key] = value;
+  }
+}
+
 // Adds model keys that the document leaves out, from the weights that the run begins with. Returns
 // nullopt, with no field sound, where the document needs these keys and the weights lack them.
 std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const LoadOptions& options,
@@ -28,23 +41,24 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   };
   const auto take = [&](const std::string& folder) {
     const nlohmann::json saved = parse_json(options.saved_model(folder), folder);
-    // A null in the document means that no layer has a window. Windows of another model would be
+    // A null in the document means that no layer has a window. Keys of another model would be
     // refused before the code that reads the weights can say which key differs.
-    bool other = model.contains("sliding_window") && model["sliding_window"].is_null();
-    for (const char* key : {"architecture", "num_layers", "sliding_window"}) {
-      other = other || (has(key) && saved.contains(key) && model[key] != saved[key]);
-    }
+    const auto differs = [&](const char* key) {
+      return has(key) && saved.contains(key) && model[key] != saved[key];
+    };
+    const bool other_model = differs("architecture"), other_layers = differs("num_layers");
+    const bool windowless = model.contains("sliding_window") && model["sliding_window"].is_null();
+    const bool other_windows =
+        other_model || other_layers || windowless || differs("sliding_window");
     for (const auto& [key, value] : saved.items()) {
       // A null in the document means that the embedding has no padding row.
       const bool off = key == "pad_token_id" && model.contains(key);
       const bool of_windows = key == "sliding_window" || key == "window_layers";
-      if (key == "moe" && has(key) && model[key].is_object() && !other) {
-        for (const auto& [part, own] : value.items()) {
-          if (!model[key].contains(part)) model[key][part] = own;
-        }
-        continue;
+      if (key == "moe" && !other_model) {
+        take_experts(value, other_layers, model[key]);
+      } else if (key != "moe" && !has(key) && !off && !(other_windows && of_windows)) {
+        model[key] = value;
       }
-      if (!has(key) && !off && !(other && of_windows)) model[key] = value;
     }
   };
   try {

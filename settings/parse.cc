@@ -111,7 +111,10 @@ class Reader {
       return;
     }
     if (field.number_is_list && value.is_number()) {
-      return read(field, json::array({value}), member);
+      std::int64_t number = 0;
+      read(field, value, number);
+      if (problems_.sound(field.path)) member = {-number};
+      return;
     }
     // An empty list of iterations is valid; an empty layer split is not.
     if (!value.is_array() || (value.empty() && !field.choices.empty())) {

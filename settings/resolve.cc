@@ -126,10 +126,11 @@ void Resolver::experts() {
   });
   if (!problems_.sound({kExperts, kLayerFreq, kLayers})) {
     problems_.spoil(kLayerFreq);
-  } else if (moe.has_experts() && moe.layer_freq.size() < 2) {
-    // A number n, by default 1: every n-th layer has experts.
-    const std::int64_t every = moe.layer_freq.empty() ? 1 : moe.layer_freq.front();
-    if (every > 0) {
+  } else if (moe.has_experts()) {
+    // A number n, read as {-n}, by default 1: every n-th layer has experts.
+    if (!given(kLayerFreq)) moe.layer_freq = {-1};
+    if (moe.layer_freq.size() == 1 && moe.layer_freq.front() < 0) {
+      const std::int64_t every = -moe.layer_freq.front();
       moe.layer_freq.assign(static_cast<std::size_t>(model.num_layers), 0);
       for (std::int64_t i = 0; i < model.num_layers; i += every) {
         moe.layer_freq[static_cast<std::size_t>(i)] = 1;
@@ -156,7 +157,14 @@ void Resolver::parallel() {
     problems_.spoil(kPath);
     return;
   }
-  if (data == 0 && options_.ranks) {
+  if (options_.least_data_parallel) {
+    // Experts fold over the data and the tensor ranks.
+    const ParallelConfig& parallel = config_.parallel;
+    const std::int64_t tensor = parallel.tensor_model_parallel_size;
+    const std::int64_t experts = parallel.expert_model_parallel_size *
+                                 std::max<std::int64_t>(1, parallel.expert_tensor_parallel_size);
+    data = config_.model.moe.has_experts() ? experts / std::gcd(experts, tensor) : 1;
+  } else if (data == 0 && options_.ranks) {
     data = *options_.ranks / replica;
     if (data < 1 || *options_.ranks % replica != 0) {
       problems_.add(kPath, fmt::format("{} ranks are not a multiple of {} = {}; run {} ranks",

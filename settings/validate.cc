@@ -95,7 +95,12 @@ void validate_sizes(const Config& config, Problems& problems) {
       of(model.vocab_size) +
       of(model.make_vocab_size_divisible_by) * of(config.parallel.tensor_model_parallel_size);
   const double hidden = of(model.hidden_size), ffn = of(model.ffn_hidden_size);
-  at_most(kHidden, hidden * (of(model.num_layers) * (4 * hidden + 3 * ffn) + 2 * vocabulary),
+  const MoeConfig& moe = model.moe;
+  if (!problems.sound({kExperts, kExpertFfn, kTopk})) return;
+  const double experts =
+      of(moe.num_experts) * of(moe.ffn_hidden_size) + of(moe.shared_expert_intermediate_size);
+  at_most(moe.has_experts() ? kExperts : kHidden,
+          hidden * (of(model.num_layers) * (4 * hidden + 3 * (ffn + experts)) + 2 * vocabulary),
           kElements, "parameters");
   if (!problems.sound({kLength, kMicro, "/batch/gradient_accumulation_steps",
                        "/batch/global_batch_size", "/training/train_iters"})) {
@@ -105,8 +110,15 @@ void validate_sizes(const Config& config, Problems& problems) {
   const double tokens = of(config.batch.micro_batch_size) * length;
   at_most(kMicro, tokens * of(config.batch.gradient_accumulation_steps), kCount,
           "tokens of an iteration on one rank");
-  at_most(kMicro, tokens * std::max({vocabulary, 2 * ffn, of(model.num_attention_heads) * length}),
-          kElements, "elements of an activation");
+  at_most(
+      kMicro,
+      tokens * std::max({vocabulary, 2 * ffn, of(model.num_attention_heads) * length,
+                         of(moe.num_experts), of(moe.router_topk) * 2 * of(moe.ffn_hidden_size)}),
+      kElements, "elements of an activation");
+  if (moe.has_experts()) {
+    at_most(kTopk, tokens * of(moe.router_topk), kCount,
+            "pairs of a token and an expert in a micro-batch");
+  }
   at_most("/training/train_iters",
           of(config.training.train_iters) * of(config.batch.global_batch_size) * length, 4e18,
           "tokens of the run");

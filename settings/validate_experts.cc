@@ -71,6 +71,14 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
   refuse(kShared, !experts.shared && moe.shared_expert_intermediate_size != 0,
          fmt::format("{} has no shared expert; leave it out{}", constraints.name,
                      or_use_experts(config, &ExpertConstraints::shared)));
+  if (experts.layers == ExpertLayers::all && problems.sound(kFfn)) {
+    refuse(kExpertFfn, moe.ffn_hidden_size != config.model.ffn_hidden_size,
+           fmt::format("{} differs from model.ffn_hidden_size ({}), which {} has for the width of "
+                       "its experts; leave it out",
+                       moe.ffn_hidden_size, config.model.ffn_hidden_size, constraints.name));
+  }
+  refuse(kShared, experts.shared_gate && moe.shared_expert_intermediate_size == 0,
+         fmt::format("is missing; {} has a shared expert", constraints.name));
   refuse("/model/moe/shared_expert_gate", moe.shared_expert_gate != experts.shared_gate,
          fmt::format("{}'s shared expert has {}gate; leave it out", constraints.name,
                      experts.shared_gate ? "a " : "no "));
@@ -132,20 +140,25 @@ void validate_expert_ranks(const Config& config, Problems& problems) {
   const MoeConfig& moe = config.model.moe;
   const std::int64_t parallel = config.parallel.expert_model_parallel_size,
                      tensor = config.parallel.expert_tensor_parallel_size;
+  // The ranks that the two sizes divide; 0, which any number divides, if they aren't known.
+  const bool known = axes_sound(config, problems);
+  const std::int64_t ranks = known ? folded_ranks(config.parallel.axes()) : 0;
+  const auto choices = [&](std::int64_t size, std::int64_t other, std::int64_t asked) {
+    return divisors_near(ranks % other == 0 ? std::gcd(size, ranks / other) : size, asked);
+  };
   if (problems.sound({kExpertParallel, kExperts}) && moe.num_experts % parallel != 0) {
     problems.add(kExpertParallel,
                  fmt::format("{} does not divide num_experts ({}); use {}", parallel,
-                             moe.num_experts, divisors_near(moe.num_experts, parallel)));
+                             moe.num_experts, choices(moe.num_experts, tensor, parallel)));
   }
   if (problems.sound({kExpertTensor, kExpertFfn}) && moe.ffn_hidden_size % tensor != 0) {
     problems.add(kExpertTensor,
                  fmt::format("{} does not divide model.moe.ffn_hidden_size ({}); use {}", tensor,
-                             moe.ffn_hidden_size, divisors_near(moe.ffn_hidden_size, tensor)));
+                             moe.ffn_hidden_size, choices(moe.ffn_hidden_size, parallel, tensor)));
   }
-  if (!problems.sound({kExpertParallel, kExpertTensor}) || !axes_sound(config, problems)) return;
-  const std::int64_t ranks = folded_ranks(config.parallel.axes());
+  if (!problems.sound({kExpertParallel, kExpertTensor}) || !known) return;
   if (ranks % (parallel * tensor) == 0) return;
-  // The nearest sizes: of expert parallelism for this tensor size, else of both.
+  // The nearest size of expert parallelism for this tensor size, or the other way round.
   const bool fits = ranks % tensor == 0;
   problems.add(
       fits ? kExpertParallel : kExpertTensor,
@@ -153,8 +166,8 @@ void validate_expert_ranks(const Config& config, Problems& problems) {
           "expert ({}) × expert tensor ({}) = {} does not divide the {} ranks of a pipeline "
           "stage; use {} here",
           parallel, tensor, parallel * tensor, ranks,
-          fits ? divisors_near(std::gcd(ranks / tensor, moe.num_experts), parallel)
-               : divisors_near(std::gcd(ranks, moe.ffn_hidden_size), tensor)));
+          fits ? choices(moe.num_experts, tensor, parallel)
+               : choices(moe.ffn_hidden_size, ranks % parallel == 0 ? parallel : 1, tensor)));
 }
 
 }  // namespace

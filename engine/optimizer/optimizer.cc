@@ -81,6 +81,25 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
   }
 }
 
+namespace {
+
+// The groups of several ranks that shard a parameter. Those of experts together have the ranks that
+// exchange tokens.
+std::vector<Group> sharding_groups_of(const Topology& topology, const Placement& placement) {
+  std::vector<Group> groups;
+  for (const Group one : placement.sharded_by()) {
+    if (topology.size(one) > 1) groups.push_back(one);
+  }
+  const auto has = [&](Group one) { return std::ranges::find(groups, one) != groups.end(); };
+  if (has(Group::expert) && has(Group::expert_tensor)) {
+    std::erase(groups, Group::expert);
+    std::ranges::replace(groups, Group::expert_tensor, Group::exchange);
+  }
+  return groups;
+}
+
+}  // namespace
+
 void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index) {
   auto found = std::find_if(together_.begin(), together_.end(), [&](const SharedBuckets& one) {
     return one.data == bucket.layout.data;
@@ -90,8 +109,7 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
   }
   found->buckets.push_back(index);
   for (const BucketEntry& entry : bucket.layout.entries) {
-    for (const Group sharding : entry.parameter->spec().placement.sharded_by()) {
-      if (topology.size(sharding) == 1) continue;
+    for (const Group sharding : sharding_groups_of(topology, entry.parameter->spec().placement)) {
       const ProcessGroup& group = topology.of(sharding);
       const bool known = std::any_of(
           found->cutting.begin(), found->cutting.end(),

@@ -84,8 +84,12 @@ BucketLimits bucket_limits(const ZeroConfig& zero, const ParallelConfig& paralle
 
 bool reduces_each_micro_batch(const Config& config) {
   // If each micro-batch updates its stages, it is already reduced by itself.
+  // Experts have the ranks of a stage as their holders or sources.
+  const ParallelConfig& parallel = config.parallel;
+  const bool sums = parallel.ranks(Group::loss) > 1 || parallel.ranks(Group::exchange) > 1 ||
+                    parallel.ranks(Group::expert_shard) > 1;
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
-         config.parallel.ranks(Group::loss) > 1 && !schedule_constraints(config).each_microbatch;
+         sums && !schedule_constraints(config).each_microbatch;
 }
 
 std::int64_t recompute_layers(const ActivationCheckpointingConfig& how) {

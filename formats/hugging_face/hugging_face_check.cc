@@ -190,9 +190,14 @@ FoundTensor checked_tensor(const SafetensorsSet& set, const HuggingFaceTensor& t
   FoundTensor found{find(set, tensor.name)};
   std::vector<std::int64_t> expected = own_shape(tensor, global);
   for (const HuggingFaceTensor::Place& other : tensor.others) {
-    if (found.entry != nullptr) break;
-    found = {find(set, other.name), other.row};
-    if (found.entry != nullptr && !other.shape.empty()) expected = other.shape;
+    const SafetensorsEntry* const also = find(set, other.name);
+    if (also == nullptr) continue;
+    if (found.entry != nullptr) {
+      throw RequestError(fmt::format("{}: tensors {} and {} hold the same weights; take one out",
+                                     set.directory(), found.entry->name, also->name));
+    }
+    found = {also, other.row};
+    if (!other.shape.empty()) expected = other.shape;
   }
   const SafetensorsEntry* const entry = found.entry;
   if (entry == nullptr) {

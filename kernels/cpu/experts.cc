@@ -1,6 +1,7 @@
 #include "kernels/experts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
@@ -128,6 +129,55 @@ void expert_activation_backward(const Access& access, Context& context,
             T* const out = to + r * 2 * f;
             grad_weights[r] = leaves.weighted_swiglu_backward(
                 row, row + f, weights[r], grad + r * f, out, out + f, y + r * f, f);
+          }
+        });
+  });
+}
+
+namespace {
+
+float sigmoid(float x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+}  // namespace
+
+void gate_rows(const Access& access, Context& context, const GateRowsArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const T *const from = data<T>(access, args.x), *const gates = data<T>(access, args.gates);
+    T* const to = data<T>(access, args.y);
+    const std::int64_t h = args.x.dim(1);
+    context.team().parallel_for(
+        args.x.dim(0), grain_rows(h), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            const float gate = sigmoid(static_cast<float>(gates[t]));
+            for (std::int64_t i = t * h; i < (t + 1) * h; ++i) {
+              to[i] =
+                  static_cast<T>(static_cast<float>(to[i]) + gate * static_cast<float>(from[i]));
+            }
+          }
+        });
+  });
+}
+
+void gate_rows_backward(const Access& access, Context& context, const GateRowsBackwardArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const T *const from = data<T>(access, args.x), *const gates = data<T>(access, args.gates),
+                   *const grad = data<T>(access, args.grad_y);
+    T *const to = data<T>(access, args.grad_x), *const grad_gates =
+                                                    data<T>(access, args.grad_gates);
+    const std::int64_t h = args.x.dim(1);
+    context.team().parallel_for(
+        args.x.dim(0), grain_rows(h), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            const float gate = sigmoid(static_cast<float>(gates[t]));
+            double dot = 0;
+            for (std::int64_t i = t * h; i < (t + 1) * h; ++i) {
+              const auto dy = static_cast<float>(grad[i]);
+              dot += static_cast<double>(dy) * static_cast<double>(static_cast<float>(from[i]));
+              to[i] = static_cast<T>(gate * dy);
+            }
+            grad_gates[t] = static_cast<T>(static_cast<float>(dot) * gate * (1 - gate));
           }
         });
   });

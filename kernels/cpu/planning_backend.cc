@@ -45,6 +45,8 @@ const Backend& planning_cpu_backend() {
       .sum_rows = nothing,
       .expert_activation = nothing,
       .expert_activation_backward = nothing,
+      .gate_rows = nothing,
+      .gate_rows_backward = nothing,
       .grouped_gemm = cpu::reserve_grouped_gemm,
       .grouped_weight_gemm = cpu::reserve_grouped_weight_gemm,
       .embedding_forward = nothing,

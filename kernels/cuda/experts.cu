@@ -171,6 +171,50 @@ __global__ void __launch_bounds__(128) activation_backward_kernel(ActivationBack
   if (threadIdx.x == 0) a.grad_weights[row] = grad_weight;
 }
 
+template <class T>
+struct Gated {
+  const T* x;
+  const T* gates;
+  T* y;
+  std::int64_t columns;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const float gate = sigmoid_of_negated<T>(-to_float(gates[i / columns])).value;
+    float row[N], sum[N];
+    load(x + i, row);
+    load(y + i, sum);
+#pragma unroll
+    for (int j = 0; j < N; ++j) sum[j] += gate * row[j];
+    store(y + i, sum);
+  }
+};
+
+template <class T>
+struct GatedBackward {
+  const T* x;
+  const T* gates;
+  const T* grad_y;
+  T* grad_x;
+  T* grad_gates;
+  std::int64_t columns;
+};
+// A block handles a row.
+template <class T>
+__global__ void __launch_bounds__(128) gated_backward_kernel(GatedBackward<T> a) {
+  const std::int64_t begin = blockIdx.x * a.columns;
+  const Sigmoid gate = sigmoid_of_negated<T>(-to_float(a.gates[blockIdx.x]));
+  float dot = 0;
+  for (std::int64_t i = begin + threadIdx.x; i < begin + a.columns; i += 128) {
+    const float dy = to_float(a.grad_y[i]);
+    dot += dy * to_float(a.x[i]);
+    a.grad_x[i] = rounded<T>(gate.value * dy);
+  }
+  dot = reduce_block<128, Sum>(dot);
+  if (threadIdx.x == 0) {
+    a.grad_gates[blockIdx.x] = rounded<T>(dot * gate.value * gate.complement);
+  }
+}
+
 }  // namespace
 
 void sort_by_expert(const Access& access, Context&, const SortByExpertArgs& args) {
@@ -239,6 +283,24 @@ void expert_activation_backward(const Access& access, Context&,
                                   data<T>(access, args.y),
                                   args.y.dim(1)};
     start(queue_of(access), blocks_of(args.y.dim(0)), 128, activation_backward_kernel<T>, a);
+  });
+}
+
+void gate_rows(const Access& access, Context&, const GateRowsArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const Gated<T> f{data<T>(access, args.x), data<T>(access, args.gates), data<T>(access, args.y),
+                     args.x.dim(1)};
+    elementwise<pack_size<T>>(queue_of(access), args.y.numel(),
+                              aligned(f.x, f.y) && f.columns % pack_size<T> == 0, f);
+  });
+}
+
+void gate_rows_backward(const Access& access, Context&, const GateRowsBackwardArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const GatedBackward<T> a{data<T>(access, args.x),          data<T>(access, args.gates),
+                             data<T>(access, args.grad_y),     data<T>(access, args.grad_x),
+                             data<T>(access, args.grad_gates), args.x.dim(1)};
+    start(queue_of(access), blocks_of(args.x.dim(0)), 128, gated_backward_kernel<T>, a);
   });
 }
 

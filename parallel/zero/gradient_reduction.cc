@@ -81,11 +81,12 @@ void GradientReduction::ready(Context& context, const Parameter& parameter, int 
   }
   if (--slot.missing > 0) return;
   clear_stale(context, index, use);
+  if (options_.each_round) slot.missing = static_cast<int>(bucket(index).layout.entries.size());
+  // No rank has another part of this gradient, so that it adds up over the rounds.
+  if (options_.each_round && !each_round(bucket(index))) return;
   if (adds_uses_first(bucket(index))) return;  // finish() reduces it
-  if (each_round(bucket(index))) {
-    // The next round adds to another buffer, so this one is reduced now.
-    slot.missing = static_cast<int>(bucket(index).layout.entries.size());
-  } else if (postpones(bucket(index))) {
+  // With several rounds, the next one adds to another buffer, so this one is reduced now.
+  if (!each_round(bucket(index)) && postpones(bucket(index))) {
     postponed_.emplace_back(index, use);
     return;
   }
@@ -165,7 +166,7 @@ void GradientReduction::finish(Context& context) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     for (const Slot& slot : slots_[i]) {
       const auto all = static_cast<int>(bucket(i).layout.entries.size());
-      if (slot.missing == (each_round(bucket(i)) ? all : 0)) continue;
+      if (slot.missing == (options_.each_round ? all : 0)) continue;
       throw Error("GradientReduction: " + std::to_string(slot.missing) + " of " +
                   std::to_string(all) + " gradients of bucket " + std::to_string(i) +
                   " are not ready, first " + bucket(i).layout.entries.front().parameter->name());

@@ -98,7 +98,8 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
                                                             std::int64_t last) const {
   constexpr int microbatches = 4;
   Layout small = l;
-  small.dp = small.chunks = 1;
+  small.dp = l.least_data();
+  small.chunks = 1;
   small.pp = 2;
   small.schedule = "1f1b";
   small.zero = 0;
@@ -114,7 +115,7 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   }
   if (choices_.base().model.moe.has_experts()) set.emplace_back("model.moe.layer_freq=1");
   set.push_back(fmt::format("pipeline.layer_split=[{},{}]", first, last));
-  set.push_back(fmt::format("batch.global_batch_size={}", microbatches * l.micro));
+  set.push_back(fmt::format("batch.global_batch_size={}", microbatches * l.micro * small.dp));
   set.emplace_back("batch.rampup_batch_size=null");
   const Config config = choices_.parse(set);
   const auto architecture = architecture_of(config);
@@ -143,6 +144,8 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
         static_cast<double>(l.sequence_parallel ? l.tp : 1);
     for (const BucketLayout& bucket : planned.buckets) {
       for (const BucketEntry& entry : bucket.entries) {
+        (bucket.data.are_of_expert() ? measured.experts : measured.others) +=
+            static_cast<double>(entry.numel);
         if (entry.numel < persistent) continue;
         measured.gathered += static_cast<double>(entry.numel) *
                              static_cast<double>(size_of(dtype_of(config.precision.dtype)));
@@ -155,7 +158,8 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
 LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   LayerCosts layer;
   Layout one = l;
-  one.dp = one.pp = one.chunks = 1;
+  one.dp = one.pp = one.chunks = one.ep = 1;
+  one.etp = 1;
   one.schedule = "1f1b";
   one.zero = 0;
   layer.unit = std::max<std::int64_t>(
@@ -178,6 +182,8 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   layer.gradients = parts(of(Category::gradient));
   layer.state = parts(of(Category::optimizer));
   layer.gathered = last_two.gathered - last_one.gathered;
+  const double experts = last_two.experts - last_one.experts;
+  layer.experts = experts / std::max(1.0, experts + last_two.others - last_one.others);
   // The first place holds two micro-batches at once.
   layer.saved_activations = std::max(0.0, std::min((first_two.dynamic() - first_one.dynamic()) / 2,
                                                    last_two.dynamic() - last_one.dynamic()));
@@ -188,7 +194,7 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
 
 const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
   const auto [at, added] =
-      layer_costs_.try_emplace({l.tp, l.micro, l.sequence_parallel, l.recompute});
+      layer_costs_.try_emplace({l.tp, l.ep, l.etp, l.micro, l.sequence_parallel, l.recompute});
   if (!added) return at->second;
   try {
     at->second = measured_piece(l);
@@ -200,7 +206,7 @@ const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
 
 LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   Layout one = l;
-  one.tp = one.dp = one.micro = 1;
+  one.tp = one.dp = one.micro = one.ep = one.etp = 1;
   one.zero = 0;
   one.sequence_parallel = false;
   one.recompute = "none";
@@ -341,11 +347,12 @@ double LayoutBounds::sent_overlapped(const Layout& l, const LayerCosts& layer,
   const GroupShape& shape = world(l).sharers;
   const double units = static_cast<double>(layers) / static_cast<double>(layer.unit);
   const Operation sum = l.zero == 0 ? Operation::all_reduce : Operation::reduce_scatter;
-  double seconds = collective_seconds(links_, sum, layer.gradients.layer * units, shape);
+  const double others = 1 - layer.experts;  // experts have fewer holders
+  double seconds = collective_seconds(links_, sum, layer.gradients.layer * units * others, shape);
   // Weights are gathered for forward and for backward. One layer's may stay between two actions.
   if (l.zero == 3 && units > 1) {
-    seconds +=
-        collective_seconds(links_, Operation::all_gather, layer.gathered * (2 * units - 2), shape);
+    seconds += collective_seconds(links_, Operation::all_gather,
+                                  layer.gathered * others * (2 * units - 2), shape);
   }
   return seconds;
 }
@@ -410,21 +417,25 @@ double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists
       has_first = has_first || s == 0;
       has_last = has_last || s + 1 == stages;
     }
-    const double weights = held(layer.weights, units, has_first, has_last);
-    const double gradients = held(layer.gradients, units, has_first, has_last);
-    const double state = held(layer.state, units, has_first, has_last);
-    const double states = weights / (l.zero == 3 ? data : 1) +
-                          gradients / (l.zero >= 2 ? data : 1) + state / (l.zero >= 1 ? data : 1);
+    // ZeRO shards a part from this stage on; an expert's over its holders.
+    const auto sharded = [&](const Parts& parts, int stage) {
+      const double all = held(parts, units, has_first, has_last);
+      if (l.zero < stage) return all;
+      const double experts = parts.layer * units * layer.experts;
+      return (all - experts) / data + experts / static_cast<double>(l.holders());
+    };
+    const double gradients = sharded(layer.gradients, 2);
+    const double states = sharded(layer.weights, 3) + gradients + sharded(layer.state, 1);
     const double chunks_in_flight = lists.in_flight[place] * static_cast<double>(l.chunks);
     double dynamic = chunks_in_flight * smallest * layer.saved_activations;
-    if (has_last && l.chunks == 1) {
+    // Of a last place without experts nothing is measured.
+    if (has_last && l.chunks == 1 && units >= 1) {
       dynamic = std::max(
           dynamic, units < 2 ? layer.one_last
                              : layer.two_last + (units - 2) * (layer.two_last - layer.one_last));
     }
     // A single micro-batch may reach its peak before it has any gradient.
-    const double before =
-        l.microbatches == 1 ? states - gradients / (l.zero >= 2 ? data : 1) : states;
+    const double before = l.microbatches == 1 ? states - gradients : states;
     most = std::max({most, states, before + dynamic});
   }
   return most + world(l).library;

@@ -51,13 +51,14 @@ class LayoutBounds {
       return layer * layers + (has_first ? first : 0) + (has_last ? last : 0);
     }
   };
-  // The measured costs of layouts with equal tp, micro-batch, sequence parallelism and
+  // The measured costs of layouts with equal tp, ep, etp, micro-batch, sequence parallelism and
   // recomputation.
   struct LayerCosts {
     std::string problem;              // empty: none
     Parts forward, backward;          // seconds of a micro-batch
     Parts weights, gradients, state;  // bytes of states, unsharded
     double gathered = 0;              // bytes of a layer's weights that ZeRO-3 gathers
+    double experts = 0;               // of a layer's elements on this rank, those of experts
     double saved_activations = 0;     // bytes of activations that a layer saves for a micro-batch
     double one_last = 0;              // bytes of the last place without states, with one layer
     double two_last = 0;              // the same with two layers
@@ -68,7 +69,8 @@ class LayoutBounds {
     double forward = 0, backward = 0;  // the least of all micro-batches
     PlannedMemory memory;
     double gathered = 0, messages = 0;
-    double dynamic() const;  // bytes without states and messages
+    double experts = 0, others = 0;  // elements of experts, and of other parameters
+    double dynamic() const;          // bytes without states and messages
   };
   // Values that follow from the sizes of the axes.
   struct World {
@@ -109,7 +111,9 @@ class LayoutBounds {
   Machine links_;    // without latencies
   Assumptions assumptions_;
   std::map<std::string, ModelCosts> costs_;  // by recomputation granularity
-  std::map<std::tuple<std::int64_t, std::int64_t, bool, std::string>, LayerCosts> layer_costs_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, std::string>,
+           LayerCosts>
+      layer_costs_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, Lists> lists_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, bool, std::string>,
            std::vector<std::int64_t>>

@@ -105,7 +105,10 @@ std::vector<std::string> LayoutChoices::set_of(const Layout& l) const {
 
 std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
   const auto yes = [](bool value) { return value ? "true" : "false"; };
-  return {fmt::format("{}={}", keys_.at("dp"), l.dp),
+  const std::string etp = l.etp > 0 ? std::to_string(l.etp) : "null";
+  return {fmt::format("parallel.expert_model_parallel_size={}", l.ep),
+          fmt::format("parallel.expert_tensor_parallel_size={}", etp),
+          fmt::format("{}={}", keys_.at("dp"), l.dp),
           fmt::format("{}={}", keys_.at("tp"), l.tp),
           fmt::format("{}={}", keys_.at("pp"), l.pp),
           fmt::format("parallel.virtual_pipeline_model_parallel_size={}", l.chunks),
@@ -122,6 +125,25 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
           fmt::format("{}=null", reduction_key),
           fmt::format("{}={}", recompute_key, l.recompute),
           "runtime.ranks_per_node=null"};
+}
+
+// Each expert on one rank, or shared as layers are.
+void LayoutChoices::with_experts(Layout l, const Consider& consider, const Prune& prune) const {
+  const MoeConfig& moe = base_.model.moe;
+  if (!moe.has_experts()) return with_schedules(l, consider, prune);
+  for (const std::int64_t etp : {std::int64_t{1}, l.tp}) {
+    if (moe.ffn_hidden_size % etp != 0) {
+      prune("the experts' width doesn't divide by the ranks that share each");
+      continue;
+    }
+    l.etp = etp;
+    for (const std::int64_t ep :
+         divisors(std::gcd(moe.num_experts, l.dp * l.tp / etp), moe.num_experts)) {
+      l.ep = ep;
+      with_schedules(l, consider, prune);
+    }
+    if (l.tp == 1) break;
+  }
 }
 
 void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Prune& prune) const {
@@ -191,7 +213,8 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
     if (held<std::string>(recompute_key).value_or(recompute) != recompute) continue;
     l.recompute = recompute;
     const auto zero = held<std::int64_t>(zero_key);
-    const std::int64_t least = zero.value_or(0), most = zero.value_or(l.dp > 1 ? 3 : 0);
+    const std::int64_t least = zero.value_or(0),
+                       most = zero.value_or(l.dp > 1 || l.holders() > 1 ? 3 : 0);
     for (l.zero = least; l.zero <= most; ++l.zero) {
       for (const bool sequence : {false, true}) {
         if (sequence && l.tp == 1) continue;
@@ -232,7 +255,7 @@ void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Pru
             global / dp / micro) {
           continue;
         }
-        with_schedules(
+        with_experts(
             {.tp = tp, .pp = pp, .dp = dp, .micro = micro, .microbatches = global / dp / micro},
             consider, prune);
       }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,10 +19,19 @@ namespace trident {
 // The sizes have the axes' short names in the config: tensor is tp, and so on.
 struct Layout {
   std::int64_t tp = 1, pp = 1, dp = 1, chunks = 1, micro = 1, zero = 0;
+  std::int64_t ep = 1, etp = 0;  // etp 0: the config's default, tp
   std::string schedule = "1f1b", recompute = "none";
   bool sequence_parallel = false;
   bool even = true;  // true: layers are split evenly; false: by the stages' work
   std::int64_t microbatches = 1;
+  std::int64_t expert_tensor() const { return etp > 0 ? etp : tp; }
+  // The least data-parallel size for these ep and etp.
+  std::int64_t least_data() const {
+    const std::int64_t experts = ep * expert_tensor();
+    return experts / std::gcd(experts, tp);
+  }
+  // The ranks that hold each expert.
+  std::int64_t holders() const { return dp * tp / (ep * expert_tensor()); }
   double seconds = 0, bytes = 0;  // lower bounds, by LayoutBounds
 };
 
@@ -58,6 +68,7 @@ class LayoutChoices {
     if (found == held_.end()) return std::nullopt;
     return found->second.template get<T>();
   }
+  void with_experts(Layout, const Consider&, const Prune&) const;
   void with_schedules(Layout, const Consider&, const Prune&) const;
   void with_schedule(Layout, const std::string& schedule, const Consider&, const Prune&) const;
   void with_splits(Layout, const Consider&) const;

@@ -26,6 +26,7 @@ namespace {
 LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const GpuSearch& gpus) {
   LoadOptions load{.constraints = built_in_constraints(), .saved_model = saved_model_section};
   load.ranks = request.ranks;
+  load.least_data_parallel = request.least_data_parallel;
   load.cores = launch.cores;
   if (launch.mpi) {
     load.ranks = launch.ranks;

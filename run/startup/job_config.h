@@ -23,6 +23,7 @@ struct ConfigRequest {
   std::string text = {};  // the config itself, if not empty; `path` is then only for errors
   // If true, LoadedConfig::fits_none reports that no micro-batch size fits, instead of an error.
   bool only_planned = false;
+  bool least_data_parallel = false;  // LoadOptions::least_data_parallel
 };
 
 // Loads the config and replaces each "auto" according to the machines of all processes: device,

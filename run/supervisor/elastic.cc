@@ -125,7 +125,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   std::string why;
   try {
     ConfigRequest one = request;
-    one.set.emplace_back(least_size);
+    one.least_data_parallel = true;
     one.ranks.reset();
     const Config config = load(one, Launch{}).config;
     unit = config.world_size();

@@ -97,7 +97,7 @@ class Supervisor {
     }
     ConfigRequest whole = request.config;  // each start chooses its number of ranks
     if ((request.min_ranks || request.max_ranks) && !chooses_layout(whole)) {
-      whole.set.emplace_back(least_size);
+      whole.least_data_parallel = true;
       whole.ranks.reset();
     }
     const Config config = load(whole, Launch{}).config;

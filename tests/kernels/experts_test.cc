@@ -192,6 +192,42 @@ TEST_P(ExpertsTest, TheActivationAndItsGradientsMatchTheReference) {
   }
 }
 
+TEST_P(ExpertsTest, TheGateAndItsGradientsMatchTheReference) {
+  for (const std::int64_t h : {1, 13, 160}) {
+    constexpr std::int64_t rows = 3;
+    const Values x = random(rows * h, "x"), grad_y = random(rows * h, "grad_y"),
+                 start = random(rows * h, "start");
+    const Values gates = {0.25, -2, 30};
+    const auto forward = [&](const Values& of_x, const Values& of_gates) {
+      Values y = start;
+      for (std::int64_t i = 0; i < rows * h; ++i) {
+        reference::at(y, i) +=
+            reference::at(of_x, i) / (1 + std::exp(-reference::at(of_gates, i / h)));
+      }
+      return y;
+    };
+    const Tensor x_tensor = put(x, {rows, h}), gate_tensor = put(gates, {rows, 1}),
+                 y = put(start, {rows, h});
+    gate_rows(context, {.x = x_tensor, .gates = gate_tensor, .y = y});
+    expect_near(y, forward(x, gates), "y");
+
+    const Tensor grad_gates = empty({rows, 1});
+    gate_rows_backward(context, {.x = x_tensor,
+                                 .gates = gate_tensor,
+                                 .grad_y = put(grad_y, {rows, h}),
+                                 .grad_x = x_tensor,
+                                 .grad_gates = grad_gates});
+    expect_near(
+        x_tensor,
+        reference::numeric_gradient([&](const Values& v) { return forward(v, gates); }, x, grad_y),
+        "grad_x");
+    expect_near(
+        grad_gates,
+        reference::numeric_gradient([&](const Values& v) { return forward(x, v); }, gates, grad_y),
+        "grad_gates");
+  }
+}
+
 TRIDENT_KERNEL_SUITE(ExpertsTest);
 
 }  // namespace

@@ -32,13 +32,20 @@ PUBLISHED = {"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": T
              "unsloth_version": "2025.1", "torchscript": False, "tie_encoder_decoder": True,
              "pruned_heads": {"0": [1]}, "use_sliding_window": True,
              "cross_attention_hidden_size": 8, "logit_scale": 3, "n_heads": 9}
+EXPERTS = {"mixtral": {"num_local_experts": 4},
+           "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+                         "shared_expert_intermediate_size": 20},
+           "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}}
+ONE_WINDOW = ("mistral", "mixtral", "qwen3_moe")  # of all layers or of none
 
 
 def small(kind):
     if kind != "gpt2":
         return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
-                "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}[kind](
-            vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+                "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
+                "qwen3_moe": transformers.Qwen3MoeConfig}[kind](
+            **EXPERTS.get(kind, {}), vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16)
     return transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=4,
                                    bos_token_id=1, eos_token_id=1)
@@ -70,7 +77,8 @@ class Case:
             return model.eval()(torch.arange(12)[None]).logits
 
     def check_known(self):
-        fields = [f.name for f in dataclasses.fields(type(self.config))]
+        written = type(self.config).attribute_map  # fields that have another name in the dictionary
+        fields = [written.get(f.name, f.name) for f in dataclasses.fields(type(self.config))]
         for key, value in {**self.config.to_dict(), "num_labels": 2}.items():
             saved, said = self.imported({**self.written, key: value})
             assert saved is not None and "doesn't know" not in said, (key, value, said)
@@ -132,8 +140,8 @@ class Case:
 
     def check_windows(self):
         layer_types = [None, ["full_attention"] * 2, ["sliding_attention", "full_attention"]]
-        if self.kind == "mistral":
-            del layer_types[1:]  # AutoConfig takes a folder with this key for another family
+        if self.kind in ONE_WINDOW:
+            del layer_types[1:]  # mistral: AutoConfig takes a folder with this key for another family
         taken = 0
         for used, window, first, types in itertools.product(
                 [None, False, True], [None, 3], [None, 0, 1, 2], layer_types):
@@ -156,12 +164,38 @@ class Case:
             ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
 
             def windows(config):
-                if self.kind == "mistral":
+                if self.kind in ONE_WINDOW:
                     return config.sliding_window
                 return [config.sliding_window if t == "sliding_attention" else None
                         for t in config.layer_types]
             assert windows(ours) == windows(theirs), (keys, saved, windows(theirs))
         assert taken > 10, taken
+
+    def check_experts(self):
+        """Which layers have experts, their number, and what a missing key means."""
+        for step, dense, missing in itertools.product(
+                [None, 1, 2, 3], [None, [], [0], [1]],
+                [None, "num_experts_per_tok", "norm_topk_prob"]):
+            keys = {k: v for k, v in self.written.items()
+                    if k not in ("decoder_sparse_step", "mlp_only_layers", missing)}
+            given = {"decoder_sparse_step": step, "mlp_only_layers": dense}
+            if self.kind != "mixtral":
+                keys |= {key: value for key, value in given.items() if value is not None}
+            saved, said = self.imported(keys)
+            theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
+            with torch.device("meta"):
+                names = transformers.AutoModelForCausalLM.from_config(theirs).state_dict()
+            layers = [i for i in range(2) if f"model.layers.{i}.mlp.gate.weight" in names]
+            same = layers == [0, 1] if self.kind == "mixtral" else layers == self.layers
+            if saved is None:  # the folder's tensors are of other layers, or fewer experts are taken
+                assert not same or theirs.num_experts_per_tok > 4, (keys, said)
+                continue
+            assert same, (keys, layers)
+            ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
+            for key in ("num_experts_per_tok", "norm_topk_prob", "router_aux_loss_coef"):
+                assert getattr(ours, key, None) == getattr(theirs, key, None), (key, keys)
+
+    layers = [0, 1]  # of the folder's experts
 
 
 def main():
@@ -173,15 +207,17 @@ def main():
     print(f"config peer: seed {arguments.seed}")
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as temporary:
-        for kind in ("llama", "mistral", "qwen2", "qwen3", "gpt2"):
+        for kind in ("llama", "mistral", "qwen2", "qwen3", *EXPERTS, "gpt2"):
             case = Case(arguments.program.resolve(), kind, pathlib.Path(temporary),
                         random.Random(f"{arguments.seed} {kind}"))
             case.check_known()
             case.check_unknown()
-            if kind != "gpt2":
+            if kind not in ("gpt2", "qwen2_moe", "qwen3_moe"):  # they read it as qwen3 does
                 case.check_rope()
             if kind not in ("gpt2", "llama"):
                 case.check_windows()
+            if kind in EXPERTS:
+                case.check_experts()
     print("config peer: known and unknown keys, rotary positions and windows as transformers has them")
 
 

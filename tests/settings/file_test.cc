@@ -129,5 +129,31 @@ TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
   EXPECT_EQ(parse(text, {"parallel=auto"}, options).config.model.num_layers, 3);
 }
 
+TEST(ConfigFile, TakesTheExpertsOfTheWeightsKeyByKey) {
+  LoadOptions options;
+  options.saved_model = [](const std::string&) -> std::string {
+    return R"({"architecture": "mixtral", "num_layers": 2, "hidden_size": 48,
+               "num_attention_heads": 4, "ffn_hidden_size": 96, "sliding_window": null,
+               "window_layers": null,
+               "moe": {"num_experts": 6, "router_topk": 3, "layer_freq": [1, 1],
+                       "router_load_balancing_type": "none", "aux_loss_coeff": 0.02}})";
+  };
+  const std::string text = R"({"batch": {"global_batch_size": 8}, "checkpoint": {"load": "saved"},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})";
+  const auto moe = [&](const std::vector<std::string>& set) {
+    return parse(text, set, options).config.model.moe;
+  };
+  EXPECT_EQ(moe({}).num_experts, 6);
+  EXPECT_EQ(moe({}).router_load_balancing_type, "none");
+  EXPECT_EQ(moe({"model.moe.z_loss_coeff=0.1"}).router_topk, 3);
+  EXPECT_EQ(moe({"model.moe.z_loss_coeff=0.1", "model.sliding_window=null"}).num_experts, 6);
+  // A factor asks for the loss.
+  EXPECT_EQ(moe({"model.moe.aux_loss_coeff=0.5"}).router_load_balancing_type, "seq_aux_loss");
+  EXPECT_EQ(moe({"model.moe.aux_loss_coeff=0"}).router_load_balancing_type, "none");
+  // The code that reads the weights says that these differ.
+  EXPECT_EQ(moe({"model.num_layers=3"}).layers().size(), 3);
+  EXPECT_FALSE(moe({"model.architecture=llama"}).has_experts());
+}
+
 }  // namespace
 }  // namespace trident

@@ -151,7 +151,8 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
   EXPECT_THAT(
       problems_of({"model.architecture=lama"}),
       ElementsAre("config: /model/architecture: \"lama\" is not \"gpt2\", \"llama\", \"mistral\", "
-                  "\"mixtral\", \"qwen2\", \"qwen3\" or \"qwen3_moe\"; did you mean \"llama\"?"));
+                  "\"mixtral\", \"qwen2\", \"qwen2_moe\", \"qwen3\" or \"qwen3_moe\"; did you mean "
+                  "\"llama\"?"));
 }
 
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {

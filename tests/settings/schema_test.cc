@@ -155,8 +155,9 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(schema["allOf"][1]["then"]["properties"]["model"]["required"],
             json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
-  EXPECT_EQ(model["properties"]["architecture"]["enum"],
-            json({"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"}));
+  EXPECT_EQ(
+      model["properties"]["architecture"]["enum"],
+      json({"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
             json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));

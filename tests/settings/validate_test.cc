@@ -105,7 +105,7 @@ TEST(ConfigConstraints, HeadsMayHaveASizeOfTheirOwn) {
   EXPECT_THAT(problems_of({"model.head_dim=24"}),
               ElementsAre("config: /model/head_dim: 24 differs from hidden_size / "
                           "num_attention_heads, which gpt2's heads have; leave it out, or use "
-                          "llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
+                          "llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
 }
 
 // A config of experts: `moe` has keys of that section.
@@ -137,7 +137,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre("config: /model/moe/num_experts: is missing; mixtral has experts"));
   EXPECT_THAT(problems_of({"model.moe.num_experts=4"}),
               ElementsAre("config: /model/moe/num_experts: gpt2 has no experts; leave it out, or "
-                          "use mixtral or qwen3_moe"));
+                          "use mixtral, qwen2_moe or qwen3_moe"));
   EXPECT_THAT(problems_of({"model.moe.router_topk=4", kExpert + "2"}),
               ElementsAre("config: /model/moe/router_topk: has no effect without num_experts; "
                           "leave it out, or give that",
@@ -148,7 +148,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
                           "token can choose from; use at most 4"));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "norm_topk_prob=false"})),
               ElementsAre(HasSubstr("mixtral's weights are divided by their sum; leave it out, or "
-                                    "use qwen3_moe")));
+                                    "use qwen2_moe or qwen3_moe")));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "layer_freq=[1, 0, 1, 1]"})),
               ElementsAre(HasSubstr("mixtral has experts in all layers")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=[1, 0]"})),
@@ -159,6 +159,26 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre(HasSubstr("/model/moe/layer_freq: ")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "router_num_groups=2"})),
               ElementsAre(HasSubstr("qwen3_moe's experts form no groups; leave it out")));
+}
+
+TEST(ConfigConstraints, WidthsAndListsOfExperts) {
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "ffn_hidden_size=48"})),
+              ElementsAre(HasSubstr("/model/moe/ffn_hidden_size: 48 differs from "
+                                    "model.ffn_hidden_size (96), which mixtral has")));
+  // A list has a number for each layer, a number alone stands for every n-th.
+  for (const char* list : {"[1]", "[]", "[4]"}) {
+    EXPECT_THAT(problems_of(with_experts({"num_experts=4", std::string("layer_freq=") + list})),
+                ElementsAre(HasSubstr("use one for each of num_layers (4)")))
+        << list;
+  }
+  EXPECT_THAT(problems_of(with_experts({"num_experts=65536"}, {"model.ffn_hidden_size=100000000",
+                                                               "model.hidden_size=800000"})),
+              ElementsAre(HasSubstr("/model/moe/num_experts: makes 6.29e+19 parameters")));
+  const auto least = parse(kSmallConfig,
+                           with_experts({"num_experts=12"}, {kExpert + "4", kTensor + "2",
+                                                             "parallel.data_parallel_size=8"}),
+                           {.least_data_parallel = true});
+  EXPECT_EQ(least.config.parallel.data_parallel_size, 4);
 }
 
 TEST(ConfigConstraints, RanksOfExperts) {
@@ -173,7 +193,7 @@ TEST(ConfigConstraints, RanksOfExperts) {
   EXPECT_THAT(problems_of(sizes("2", "2")), IsEmpty());
   EXPECT_THAT(problems_of(sizes("8", "1")),
               ElementsAre("config: /parallel/expert_model_parallel_size: 8 does not divide "
-                          "num_experts (12); use 1, 2, 3, 4, 6 or 12"));
+                          "num_experts (12); use 1, 2 or 4"));
   EXPECT_THAT(
       problems_of(sizes("3", "1")),
       ElementsAre(HasSubstr("expert (3) × expert tensor (1) = 3 does not divide the 4 ranks "
@@ -195,7 +215,7 @@ TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
               IsEmpty());
   EXPECT_THAT(problems_of(of("llama", {"model.sliding_window=9"})),
               ElementsAre("config: /model/sliding_window: llama has no window; leave it out, or "
-                          "use mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
+                          "use mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
   EXPECT_THAT(problems_of(of("mistral", {"model.sliding_window=9", "model.window_layers=[1]"})),
               ElementsAre(HasSubstr("mistral has the window in all layers or in none")));
   EXPECT_THAT(problems_of(of("qwen2", {"model.window_layers=[1]"})),
@@ -279,7 +299,7 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
       ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use llama, mistral, mixtral, qwen2, qwen3 or qwen3_moe"));
+                  "it out, or use llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {

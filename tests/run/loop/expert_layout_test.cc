@@ -72,6 +72,27 @@ TEST(ExpertLayouts, HoldersOfAnExpertChangeNoBitWhereEachMicroBatchIsReduced) {
   expect_same_bits(of({4, 1, 1}, parallel(4) + each_micro_batch), four);
 }
 
+// With one data rank only experts have several holders, whose gradients are reduced.
+TEST(ExpertLayouts, HoldersOnTensorRanksReduceEachMicroBatch) {
+  const Outcome one = of({1, 2, 1}, parallel(1, 1) + each_micro_batch);
+  expect_same_bits(
+      of({1, 2, 2}, parallel(1, 1) + each_micro_batch + Overrides{"zero_optimization.stage=3"}),
+      one);
+  EXPECT_LT(largest_relative_difference(of({1, 2, 1}, parallel(2, 1) + each_micro_batch).losses,
+                                        one.losses),
+            1e-5);
+}
+
+// Sums over an expert's complete parameters go over both groups that shard it.
+TEST(ExpertLayouts, AdafactorFollowsOneRank) {
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  const Outcome one = of({1, 1, 1}, adafactor);
+  EXPECT_LT(
+      largest_relative_difference(of({2, 2, 1}, parallel(2, 2) + adafactor).losses, one.losses),
+      1e-5);
+}
+
 // Experts fold over data and tensor ranks otherwise than attention does.
 TEST(ExpertLayouts, FoldedAxesFollowOneRank) {
   const Outcome one = of({1, 1, 1}, {});
