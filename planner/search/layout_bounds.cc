@@ -30,11 +30,17 @@ std::int64_t whole_groups(std::int64_t devices, std::int64_t tp, std::int64_t st
   return inside == tp && span <= devices ? devices - devices % span : span;
 }
 
+// The exchange of tokens is left out: fewer ranks take less time for theirs.
 double least_of(const std::vector<const ActionCost*>& costs, const std::vector<Action>& list,
                 Kind kind) {
+  const std::string exchange = traffic_name(Group::exchange).value();
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < list.size(); ++i) {
-    if (list[i].kind == kind) least = std::min(least, costs[i]->seconds.total());
+    if (list[i].kind != kind) continue;
+    const Seconds& seconds = costs[i]->seconds;
+    const auto waits = seconds.groups.find(exchange);
+    least =
+        std::min(least, seconds.total() - (waits == seconds.groups.end() ? 0.0 : waits->second));
   }
   return least;
 }
@@ -192,12 +198,20 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   return layer;
 }
 
+// Where ranks exchange tokens, the measured ones hold an expert each, which reads the fewest
+// weights and keeps the smallest states; bytes() scales these.
 const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
   const auto [at, added] =
-      layer_costs_.try_emplace({l.tp, l.ep, l.etp, l.micro, l.sequence_parallel, l.recompute});
+      layer_costs_.try_emplace({l.tp, l.exchanges(), l.micro, l.sequence_parallel, l.recompute});
   if (!added) return at->second;
+  Layout measured = l;
+  if (choices_.base().model.moe.has_experts()) {
+    measured.ep = l.exchanges() ? choices_.base().model.moe.num_experts : 1;
+    measured.etp = 1;
+  }
   try {
-    at->second = measured_piece(l);
+    at->second = measured_piece(measured);
+    at->second.expert_ranks = static_cast<double>(measured.ep);
   } catch (const RequestError& error) {
     at->second.problem = "not valid: " + error.problems().front();
   }
@@ -321,10 +335,10 @@ bool LayoutBounds::sums_each_micro_batch(const Layout& l) {
 }
 
 const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
-  const auto [at, added] = worlds_.try_emplace({l.tp, l.pp, l.dp});
+  const auto [at, added] = worlds_.try_emplace({l.tp, l.pp, l.dp, l.ep, l.etp});
   if (!added) return at->second;
   at->second.sharers = {l.dp, l.dp};
-  const Layout one{.tp = l.tp, .pp = l.pp, .dp = l.dp};
+  const Layout one{.tp = l.tp, .pp = l.pp, .dp = l.dp, .ep = l.ep, .etp = l.etp};
   std::vector<std::string> set = choices_.set_of_all(one);
   set.push_back(fmt::format("batch.global_batch_size={}", l.dp));
   set.emplace_back("batch.rampup_batch_size=null");
@@ -333,6 +347,11 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
     at->second.sharers =
         group_shape(mesh_of(config.parallel), {}, "data", 0, machine_.devices_per_node);
     at->second.library = static_cast<double>(library_bytes(config));
+    if (l.exchanges()) {
+      at->second.exchange =
+          group_shape(mesh_of(config.parallel), {}, traffic_name(Group::exchange).value(), 0,
+                      machine_.devices_per_node);
+    }
   } catch (const RequestError&) {
     return at->second;  // simulating a layout of this kind reports the error
   }
@@ -357,16 +376,31 @@ double LayoutBounds::sent_overlapped(const Layout& l, const LayerCosts& layer,
   return seconds;
 }
 
+// Returns the seconds of a layer's exchanges of tokens in forward, and as many in backward: there
+// and back.
+double LayoutBounds::exchange_seconds(const Layout& l) {
+  if (!l.exchanges()) return 0;
+  const Config& base = choices_.base();
+  const auto rows = static_cast<double>(l.micro * base.data.sequence_length *
+                                        base.model.moe.router_topk * l.expert_tensor());
+  const double bytes = rows / static_cast<double>(l.tp) *
+                       static_cast<double>(base.model.hidden_size) *
+                       static_cast<double>(size_of(dtype_of(base.precision.dtype)));
+  return 2 * collective_seconds(links_, Operation::all_to_all_v, bytes, world(l).exchange);
+}
+
 double LayoutBounds::seconds(const Layout& l, const LayerCosts& layer, const Lists& lists,
                              const std::vector<std::int64_t>& split) {
   const auto stages = split.size();
   std::vector<double> before_forward(stages, 0), after_backward(stages, 0);
   std::vector<Parts> of(stages);  // of each stage: forward in `layer`, backward in `first`
   double forwards = 0, backwards = 0;
+  const double exchange = exchange_seconds(l);
   for (std::size_t s = 0; s < stages; ++s) {
     const double units = static_cast<double>(split[s]) / static_cast<double>(layer.unit);
-    const double forward = layer.forward.of(units, s == 0, s + 1 == stages);
-    const double backward = layer.backward.of(units, s == 0, s + 1 == stages);
+    const double waits = exchange * static_cast<double>(split[s]);
+    const double forward = layer.forward.of(units, s == 0, s + 1 == stages) + waits;
+    const double backward = layer.backward.of(units, s == 0, s + 1 == stages) + waits;
     before_forward[s] = forwards, after_backward[s] = backwards;
     forwards += forward, backwards += backward;
     of[s] = {forward, backward};
@@ -420,9 +454,12 @@ double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists
     // ZeRO shards a part from this stage on; an expert's over its holders.
     const auto sharded = [&](const Parts& parts, int stage) {
       const double all = held(parts, units, has_first, has_last);
-      if (l.zero < stage) return all;
-      const double experts = parts.layer * units * layer.experts;
-      return (all - experts) / data + experts / static_cast<double>(l.holders());
+      const double measured = parts.layer * units * layer.experts;
+      const double experts =
+          measured * layer.expert_ranks / static_cast<double>(l.ep * l.expert_tensor());
+      if (layer.experts == 0) return l.zero < stage ? all : all / data;
+      if (l.zero < stage) return all - measured + experts;
+      return (all - measured) / data + experts / static_cast<double>(l.holders());
     };
     const double gradients = sharded(layer.gradients, 2);
     const double states = sharded(layer.weights, 3) + gradients + sharded(layer.state, 1);

@@ -51,18 +51,19 @@ class LayoutBounds {
       return layer * layers + (has_first ? first : 0) + (has_last ? last : 0);
     }
   };
-  // The measured costs of layouts with equal tp, ep, etp, micro-batch, sequence parallelism and
+  // The measured costs of layouts with equal tp, micro-batch, sequence parallelism and
   // recomputation.
   struct LayerCosts {
     std::string problem;              // empty: none
     Parts forward, backward;          // seconds of a micro-batch
     Parts weights, gradients, state;  // bytes of states, unsharded
     double gathered = 0;              // bytes of a layer's weights that ZeRO-3 gathers
-    double experts = 0;               // of a layer's elements on this rank, those of experts
-    double saved_activations = 0;     // bytes of activations that a layer saves for a micro-batch
-    double one_last = 0;              // bytes of the last place without states, with one layer
-    double two_last = 0;              // the same with two layers
-    std::int64_t unit = 1;            // layers that are counted as one here
+    double experts = 0;            // of a layer's elements on the measured rank, those of experts
+    double expert_ranks = 1;       // the ranks over which these are divided
+    double saved_activations = 0;  // bytes of activations that a layer saves for a micro-batch
+    double one_last = 0;           // bytes of the last place without states, with one layer
+    double two_last = 0;           // the same with two layers
+    std::int64_t unit = 1;         // layers that are counted as one here
   };
   // One place of the pipeline of two ranks.
   struct Measured {
@@ -74,8 +75,9 @@ class LayoutBounds {
   };
   // Values that follow from the sizes of the axes.
   struct World {
-    GroupShape sharers;  // the ranks that share the first rank's states and gradients
-    double library = 0;  // bytes of a rank that its ledger doesn't count
+    GroupShape sharers;   // the ranks that share the first rank's states and gradients
+    GroupShape exchange;  // those with which it exchanges tokens
+    double library = 0;   // bytes of a rank that its ledger doesn't count
   };
   // The properties of a schedule that the bounds need.
   struct Lists {
@@ -98,6 +100,7 @@ class LayoutBounds {
   const std::vector<std::int64_t>& split(const Layout&, const Lists&);
   bool sums_each_micro_batch(const Layout&);
   const World& world(const Layout&);
+  double exchange_seconds(const Layout&);
   double sent_overlapped(const Layout&, const LayerCosts&, std::int64_t layers);
   double held(const Parts&, double units, bool has_first, bool has_last) const;
   double seconds(const Layout&, const LayerCosts&, const Lists&,
@@ -111,14 +114,14 @@ class LayoutBounds {
   Machine links_;    // without latencies
   Assumptions assumptions_;
   std::map<std::string, ModelCosts> costs_;  // by recomputation granularity
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, std::string>,
-           LayerCosts>
+  std::map<std::tuple<std::int64_t, bool, std::int64_t, bool, std::string>, LayerCosts>
       layer_costs_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, Lists> lists_;
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, bool, std::string>,
            std::vector<std::int64_t>>
       splits_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t>, World> worlds_;
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, World>
+      worlds_;
   std::map<std::int64_t, bool> sums_;  // by ZeRO stage
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "scheduler/interleaved.h"
@@ -127,22 +128,25 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
           "runtime.ranks_per_node=null"};
 }
 
-// Each expert on one rank, or shared as layers are.
+// Many experts lie on as many ranks of a node as possible, or on as many ranks at all; few of them
+// on one rank or on many, and each may be shared as layers are. Other numbers lie between these in
+// time and memory.
 void LayoutChoices::with_experts(Layout l, const Consider& consider, const Prune& prune) const {
   const MoeConfig& moe = base_.model.moe;
   if (!moe.has_experts()) return with_schedules(l, consider, prune);
-  for (const std::int64_t etp : {std::int64_t{1}, l.tp}) {
+  const std::int64_t node = request_.machine.devices_per_node;
+  const bool many = moe.num_experts > node;
+  for (const std::int64_t etp : std::set<std::int64_t>{1, many ? 1 : l.tp}) {
     if (moe.ffn_hidden_size % etp != 0) {
       prune("the experts' width doesn't divide by the ranks that share each");
       continue;
     }
+    const std::int64_t most = std::gcd(moe.num_experts, l.dp * l.tp / etp);
     l.etp = etp;
-    for (const std::int64_t ep :
-         divisors(std::gcd(moe.num_experts, l.dp * l.tp / etp), moe.num_experts)) {
+    for (const std::int64_t ep : std::set<std::int64_t>{many ? std::gcd(most, node) : 1, most}) {
       l.ep = ep;
       with_schedules(l, consider, prune);
     }
-    if (l.tp == 1) break;
   }
 }
 

@@ -25,6 +25,7 @@ struct Layout {
   bool even = true;  // true: layers are split evenly; false: by the stages' work
   std::int64_t microbatches = 1;
   std::int64_t expert_tensor() const { return etp > 0 ? etp : tp; }
+  bool exchanges() const { return ep * expert_tensor() > 1 && etp > 0; }
   // The least data-parallel size for these ep and etp.
   std::int64_t least_data() const {
     const std::int64_t experts = ep * expert_tensor();

@@ -185,14 +185,33 @@ TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   return summary;
 }
 
+namespace {
+
+// The experts and the loss that balances them; "" for a model without.
+std::string experts_text(const Config& config) {
+  const MoeConfig& moe = config.model.moe;
+  if (!moe.has_experts()) return "";
+  const bool balances = moe.router_load_balancing_type != "none" && moe.aux_loss_coeff > 0;
+  std::string balance = balances ? fmt::format("balanced by {} with factor {}",
+                                               moe.router_load_balancing_type, moe.aux_loss_coeff)
+                                 : "not balanced by a loss";
+  if (!balances && !config.checkpoint.load.empty()) {
+    balance += ", as the run begins with weights (model.moe.aux_loss_coeff asks for one)";
+  }
+  return fmt::format("experts: {} in {}, {} a token; {}\n", moe.num_experts,
+                     counted(std::ssize(moe.layers()), "layer"), moe.router_topk, balance);
+}
+
+}  // namespace
+
 std::string opening_text(const TrainingJob& job) {
   const Config& config = job.inputs.config;
   return fmt::format(
       "{}: {} ({}), {}, transport {}, {} a rank\n"
-      "device: {}{}\n",
+      "{}device: {}{}\n",
       config.model.architecture, counted(config.world_size(), "rank"),
       titles_of(config.parallel.axes()), schedule_name(config.pipeline), config.runtime.transport,
-      counted(config.runtime.threads_per_rank, "thread"), job.devices.text(),
+      counted(config.runtime.threads_per_rank, "thread"), experts_text(config), job.devices.text(),
       job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }
 
