@@ -99,9 +99,12 @@ void validate_sizes(const Config& config, Problems& problems) {
   if (!problems.sound({kExperts, kExpertFfn, kTopk})) return;
   const double experts =
       of(moe.num_experts) * of(moe.ffn_hidden_size) + of(moe.shared_expert_intermediate_size);
-  at_most(moe.has_experts() ? kExperts : kHidden,
-          hidden * (of(model.num_layers) * (4 * hidden + 3 * (ffn + experts)) + 2 * vocabulary),
+  at_most(kHidden, hidden * (of(model.num_layers) * (4 * hidden + 3 * ffn) + 2 * vocabulary),
           kElements, "parameters");
+  if (moe.has_experts()) {
+    at_most(kExperts, hidden * of(model.num_layers) * 3 * experts, kElements,
+            "parameters of experts");
+  }
   if (!problems.sound({kLength, kMicro, "/batch/gradient_accumulation_steps",
                        "/batch/global_batch_size", "/training/train_iters"})) {
     return;

@@ -144,6 +144,7 @@ void validate_expert_ranks(const Config& config, Problems& problems) {
   const bool known = axes_sound(config, problems);
   const std::int64_t ranks = known ? folded_ranks(config.parallel.axes()) : 0;
   const auto choices = [&](std::int64_t size, std::int64_t other, std::int64_t asked) {
+    other = std::max<std::int64_t>(1, other);  // it may be unsound
     return divisors_near(ranks % other == 0 ? std::gcd(size, ranks / other) : size, asked);
   };
   if (problems.sound({kExpertParallel, kExperts}) && moe.num_experts % parallel != 0) {

@@ -81,12 +81,14 @@ std::string LayoutBounds::bound(Layout& l) {
 std::vector<std::int64_t> LayoutBounds::layers_with_experts(
     const std::vector<std::int64_t>& split) const {
   const MoeConfig& moe = choices_.base().model.moe;
-  if (!moe.has_experts()) return split;
+  const std::int64_t layers = std::accumulate(split.begin(), split.end(), std::int64_t{0});
+  // Parsing the layout refuses a given split of another number of layers.
+  if (!moe.has_experts() || layers != std::ssize(moe.layer_freq)) return split;
   std::vector<std::int64_t> counts;
   auto at = moe.layer_freq.begin();
-  for (const std::int64_t layers : split) {
-    counts.push_back(std::accumulate(at, at + layers, std::int64_t{0}));
-    at += layers;
+  for (const std::int64_t count : split) {
+    counts.push_back(std::accumulate(at, at + count, std::int64_t{0}));
+    at += count;
   }
   return counts;
 }
@@ -150,8 +152,9 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
         static_cast<double>(l.sequence_parallel ? l.tp : 1);
     for (const BucketLayout& bucket : planned.buckets) {
       for (const BucketEntry& entry : bucket.entries) {
-        (bucket.data.are_of_expert() ? measured.experts : measured.others) +=
-            static_cast<double>(entry.numel);
+        const bool of_expert = bucket.data.are_of_expert();
+        (of_expert ? measured.experts : measured.others) += static_cast<double>(entry.numel);
+        if (of_expert) continue;  // its fewer holders gather it
         if (entry.numel < persistent) continue;
         measured.gathered += static_cast<double>(entry.numel) *
                              static_cast<double>(size_of(dtype_of(config.precision.dtype)));
@@ -198,6 +201,17 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   return layer;
 }
 
+// Of the rows of the rank that has the most, those that one with the fewest has, where rows can't
+// be shared equally.
+double LayoutBounds::least_share_of_rows(const Layout& l) const {
+  const Config& base = choices_.base();
+  const MoeConfig& moe = base.model.moe;
+  if (!moe.has_experts() || !l.exchanges()) return 1;
+  const std::int64_t rows = l.micro * base.data.sequence_length / l.tp * moe.router_topk;
+  const std::int64_t least = rows / moe.num_experts, most = least + (rows % moe.num_experts > 0);
+  return static_cast<double>(least) / static_cast<double>(std::max<std::int64_t>(1, most));
+}
+
 // Where ranks exchange tokens, the measured ones hold an expert each, which reads the fewest
 // weights and keeps the smallest states; bytes() scales these.
 const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
@@ -210,8 +224,14 @@ const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
     measured.etp = 1;
   }
   try {
-    at->second = measured_piece(measured);
-    at->second.expert_ranks = static_cast<double>(measured.ep);
+    LayerCosts& costs = at->second = measured_piece(measured);
+    costs.expert_ranks = static_cast<double>(measured.ep);
+    // The measured rank is the one that the plan gives the most rows.
+    const double least = least_share_of_rows(l);
+    for (double* const cost : {&costs.forward.layer, &costs.backward.layer,
+                               &costs.saved_activations, &costs.one_last, &costs.two_last}) {
+      *cost *= least;
+    }
   } catch (const RequestError& error) {
     at->second.problem = "not valid: " + error.problems().front();
   }
@@ -370,8 +390,8 @@ double LayoutBounds::sent_overlapped(const Layout& l, const LayerCosts& layer,
   double seconds = collective_seconds(links_, sum, layer.gradients.layer * units * others, shape);
   // Weights are gathered for forward and for backward. One layer's may stay between two actions.
   if (l.zero == 3 && units > 1) {
-    seconds += collective_seconds(links_, Operation::all_gather,
-                                  layer.gathered * others * (2 * units - 2), shape);
+    seconds +=
+        collective_seconds(links_, Operation::all_gather, layer.gathered * (2 * units - 2), shape);
   }
   return seconds;
 }
@@ -462,7 +482,15 @@ double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists
       return (all - measured) / data + experts / static_cast<double>(l.holders());
     };
     const double gradients = sharded(layer.gradients, 2);
-    const double states = sharded(layer.weights, 3) + gradients + sharded(layer.state, 1);
+    // A factored state isn't in proportion to the elements.
+    const double least =
+        std::min(1.0, layer.expert_ranks / static_cast<double>(l.ep * l.expert_tensor()));
+    const double factored =
+        held(layer.state, units, has_first, has_last) *
+        (l.zero >= 1 ? std::min(1 / data, least / static_cast<double>(l.holders())) : least);
+    const bool is_factored = layer.experts > 0 && choices_.base().optimizer.type == "Adafactor";
+    const double states =
+        sharded(layer.weights, 3) + gradients + (is_factored ? factored : sharded(layer.state, 1));
     const double chunks_in_flight = lists.in_flight[place] * static_cast<double>(l.chunks);
     double dynamic = chunks_in_flight * smallest * layer.saved_activations;
     // Of a last place without experts nothing is measured.

@@ -100,6 +100,7 @@ class LayoutBounds {
   const std::vector<std::int64_t>& split(const Layout&, const Lists&);
   bool sums_each_micro_batch(const Layout&);
   const World& world(const Layout&);
+  double least_share_of_rows(const Layout&) const;
   double exchange_seconds(const Layout&);
   double sent_overlapped(const Layout&, const LayerCosts&, std::int64_t layers);
   double held(const Parts&, double units, bool has_first, bool has_last) const;

@@ -195,8 +195,9 @@ std::string experts_text(const Config& config) {
   std::string balance = balances ? fmt::format("balanced by {} with factor {}",
                                                moe.router_load_balancing_type, moe.aux_loss_coeff)
                                  : "not balanced by a loss";
-  if (!balances && !config.checkpoint.load.empty()) {
-    balance += ", as the run begins with weights (model.moe.aux_loss_coeff asks for one)";
+  const std::string& load = config.checkpoint.load;
+  if (!balances && !load.empty() && load != "auto" && !is_iteration(load)) {
+    balance += ", as usual for a run that begins with weights; model.moe may ask for one";
   }
   return fmt::format("experts: {} in {}, {} a token; {}\n", moe.num_experts,
                      counted(std::ssize(moe.layers()), "layer"), moe.router_topk, balance);

@@ -171,9 +171,10 @@ TEST(ConfigConstraints, WidthsAndListsOfExperts) {
                 ElementsAre(HasSubstr("use one for each of num_layers (4)")))
         << list;
   }
-  EXPECT_THAT(problems_of(with_experts({"num_experts=65536"}, {"model.ffn_hidden_size=100000000",
-                                                               "model.hidden_size=800000"})),
-              ElementsAre(HasSubstr("/model/moe/num_experts: makes 6.29e+19 parameters")));
+  EXPECT_THAT(
+      problems_of(with_experts({"num_experts=65536"},
+                               {"model.ffn_hidden_size=100000000", "model.hidden_size=800000"})),
+      ElementsAre(HasSubstr("/model/moe/num_experts: makes 6.29e+19 parameters of experts")));
   const auto least = parse(kSmallConfig,
                            with_experts({"num_experts=12"}, {kExpert + "4", kTensor + "2",
                                                              "parallel.data_parallel_size=8"}),
