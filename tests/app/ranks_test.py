@@ -86,8 +86,8 @@ class Agreement(Job):
         self.assertEqual(text.count("measuring this machine"), 1, text)
         self.assertEqual(text.count("predictions for "), 1, text)
         parallel = json.loads((self.folder / "run/config.json").read_text())["parallel"]
-        sizes = [size for key, size in parallel.items() if key.endswith("_parallel_size")
-                 and not key.startswith("virtual")]
+        sizes = [parallel[f"{axis}_parallel_size"]
+                 for axis in ("data", "tensor_model", "pipeline_model")]
         self.assertEqual(math.prod(sizes), 2, parallel)
 
     def test_a_layout_that_only_one_rank_wants_chosen_is_refused(self):
