@@ -310,7 +310,7 @@ TEST(Checkpoint, ExpertsMoveToOtherHoldersAndBackUnchanged) {
     return Overrides{"parallel.expert_model_parallel_size=" + std::to_string(expert),
                      "parallel.expert_tensor_parallel_size=" + std::to_string(tensor)};
   };
-  const Overrides model{"model.architecture=mixtral",
+  const Overrides model{"model.architecture=qwen3_moe",
                         R"(model.moe={"num_experts": 4, "ffn_hidden_size": 36})"};
   const std::vector<Move> moves{{{4, 1, 1}, experts(1, 1)}, {{4, 1, 1}, experts(4, 1)},
                                 {{2, 1, 1}, experts(2, 1)}, {{2, 2, 1}, experts(2, 2)},
