@@ -4,9 +4,9 @@
 namespace trident {
 namespace {
 
-class Mistral final : public Llama {
+class Mistral : public Llama {
  public:
-  Mistral() : Llama(mistral_formats()) {}
+  explicit Mistral(const FamilyFormatTables& tables) : Llama(tables) {}
 
   ModelConstraints constraints() const override {
     ModelConstraints constraints = Llama::constraints();
@@ -18,10 +18,28 @@ class Mistral final : public Llama {
   }
 };
 
+// Mixtral (Jiang 2024): Mistral with experts in place of the MLP in all layers. The weights of the
+// experts that a token takes are always divided by their sum.
+class Mixtral final : public Mistral {
+ public:
+  Mixtral() : Mistral(mixtral_formats()) {}
+
+  ModelConstraints constraints() const override {
+    ModelConstraints constraints = Mistral::constraints();
+    constraints.doc = "is mistral with experts";
+    constraints.experts = {.layers = ExpertLayers::all, .norm_topk_prob = true, .fixed_norm = true};
+    return constraints;
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<const Architecture> make_mistral() {
-  return std::make_shared<Mistral>();
+  return std::make_shared<Mistral>(mistral_formats());
+}
+
+std::shared_ptr<const Architecture> make_mixtral() {
+  return std::make_shared<Mixtral>();
 }
 
 }  // namespace trident

@@ -4,9 +4,9 @@
 namespace trident {
 namespace {
 
-class Qwen2 final : public Llama {
+class Qwen2 : public Llama {
  public:
-  Qwen2() : Llama(qwen2_formats()) {}
+  explicit Qwen2(const FamilyFormatTables& tables) : Llama(tables) {}
 
   ModelConstraints constraints() const override {
     ModelConstraints constraints = Llama::constraints();
@@ -23,10 +23,28 @@ class Qwen2 final : public Llama {
   }
 };
 
+// Qwen 1.5's and 2's mixtures of experts (Qwen team 2024): Qwen 2 with experts in place of the MLP
+// in some layers, and one that all tokens take, with a gate.
+class Qwen2Moe final : public Qwen2 {
+ public:
+  Qwen2Moe() : Qwen2(qwen2_moe_formats()) {}
+
+  ModelConstraints constraints() const override {
+    ModelConstraints constraints = Qwen2::constraints();
+    constraints.doc = "is qwen2 with experts, one of them for all tokens";
+    constraints.experts = {.layers = ExpertLayers::any, .shared = true, .shared_gate = true};
+    return constraints;
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<const Architecture> make_qwen2() {
-  return std::make_shared<Qwen2>();
+  return std::make_shared<Qwen2>(qwen2_formats());
+}
+
+std::shared_ptr<const Architecture> make_qwen2_moe() {
+  return std::make_shared<Qwen2Moe>();
 }
 
 }  // namespace trident

@@ -4,9 +4,9 @@
 namespace trident {
 namespace {
 
-class Qwen3 final : public Llama {
+class Qwen3 : public Llama {
  public:
-  Qwen3() : Llama(qwen3_formats()) {}
+  explicit Qwen3(const FamilyFormatTables& tables) : Llama(tables) {}
 
   ModelConstraints constraints() const override {
     ModelConstraints constraints = Llama::constraints();
@@ -19,10 +19,28 @@ class Qwen3 final : public Llama {
   }
 };
 
+// Qwen 3's mixtures of experts: Qwen 3 with experts in place of the MLP in some layers.
+class Qwen3Moe final : public Qwen3 {
+ public:
+  Qwen3Moe() : Qwen3(qwen3_moe_formats()) {}
+
+  ModelConstraints constraints() const override {
+    ModelConstraints constraints = Qwen3::constraints();
+    constraints.doc = "is qwen3 with experts";
+    constraints.window = WindowRule::all_layers;
+    constraints.experts = {.layers = ExpertLayers::any};
+    return constraints;
+  }
+};
+
 }  // namespace
 
 std::shared_ptr<const Architecture> make_qwen3() {
-  return std::make_shared<Qwen3>();
+  return std::make_shared<Qwen3>(qwen3_formats());
+}
+
+std::shared_ptr<const Architecture> make_qwen3_moe() {
+  return std::make_shared<Qwen3Moe>();
 }
 
 }  // namespace trident

@@ -33,17 +33,17 @@ void validate_chunks(const Config& config, const ScheduleConstraints& kind, Prob
   }
 }
 
-// The inner width that tensor ranks share: of the MLP, and of a shared expert. 0, which each size
-// divides, where no layer has it.
-std::int64_t shared_ffn(const ModelConfig& model) {
-  const MoeConfig& moe = model.moe;
-  const bool all = moe.has_experts() && std::ssize(moe.layers()) == model.num_layers;
-  return std::gcd(all ? 0 : model.ffn_hidden_size, moe.shared_expert_intermediate_size);
+// The inner width of the MLPs; 0, which each size divides, where all layers have experts.
+std::int64_t mlp_width(const ModelConfig& model) {
+  const bool experts =
+      model.moe.has_experts() && std::ssize(model.moe.layers()) == model.num_layers;
+  return experts ? 0 : model.ffn_hidden_size;
 }
 
 // The largest valid tensor-parallel size; the valid sizes are its divisors.
 std::int64_t largest_tensor_size(const ModelConfig& model) {
-  return std::gcd(std::gcd(model.num_attention_heads, model.num_query_groups), shared_ffn(model));
+  return std::gcd(std::gcd(model.num_attention_heads, model.num_query_groups),
+                  std::gcd(mlp_width(model), model.moe.shared_expert_intermediate_size));
 }
 
 // Sizes that sequence parallelism can shard evenly: "a sequence_length of 8 or 12", at most
@@ -221,9 +221,8 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
     };
     check("num_attention_heads", model.num_attention_heads);
     check("num_query_groups", model.num_query_groups);
-    const bool mlp = model.moe.shared_expert_intermediate_size == 0;
-    check(mlp ? "ffn_hidden_size" : "ffn_hidden_size and shared_expert_intermediate_size together",
-          shared_ffn(model));
+    check("ffn_hidden_size", mlp_width(model));
+    check("moe.shared_expert_intermediate_size", model.moe.shared_expert_intermediate_size);
   }
   constexpr auto kSequence = "/parallel/sequence_parallel";
   if (problems.sound({kSequence, "/parallel/tp_comm_overlap"}) && config.parallel.tp_comm_overlap &&

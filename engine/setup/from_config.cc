@@ -83,11 +83,12 @@ BucketLimits bucket_limits(const ZeroConfig& zero, const ParallelConfig& paralle
 }
 
 bool reduces_each_micro_batch(const Config& config) {
-  // If each micro-batch updates its stages, it is already reduced by itself.
-  // Experts have the ranks of a stage as their holders or sources.
+  // Data ranks sum gradients, and so do the holders of experts. An expert that one rank holds has
+  // the tokens of others, which add up in the same order.
   const ParallelConfig& parallel = config.parallel;
   const bool sums = parallel.ranks(Group::loss) > 1 || parallel.ranks(Group::exchange) > 1 ||
                     parallel.ranks(Group::expert_shard) > 1;
+  // If each micro-batch updates its stages, it is already reduced by itself.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
          sums && !schedule_constraints(config).each_microbatch;
 }

@@ -36,13 +36,6 @@ const SafetensorsEntry* find(const SafetensorsSet& set, const std::string& name)
   return entry != nullptr ? entry : set.find(bare_name(name));
 }
 
-std::vector<std::int64_t> own_shape(const HuggingFaceTensor& tensor, const Shape& global) {
-  std::vector<std::int64_t> shape{tensor.rows};
-  if (global.rank() > 1) shape.push_back(global.matrix_columns());
-  if (tensor.transposed) std::reverse(shape.begin(), shape.end());
-  return shape;
-}
-
 // Compares two tensors. A tied model's file may also hold the embedding under the head's name.
 void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b) {
   const SafetensorsEntry& first = set.at(a);
@@ -185,10 +178,17 @@ bool is_of_vocabulary(const std::string& parameter) {
   return parameter == "embedding.weight" || parameter == "output.weight";
 }
 
+std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  std::vector<std::int64_t> shape{tensor.rows};
+  if (global.rank() > 1) shape.push_back(global.matrix_columns());
+  if (tensor.transposed) std::reverse(shape.begin(), shape.end());
+  return shape;
+}
+
 FoundTensor checked_tensor(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
                            const Shape& global, bool grown) {
   FoundTensor found{find(set, tensor.name)};
-  std::vector<std::int64_t> expected = own_shape(tensor, global);
+  std::vector<std::int64_t> expected = stored_shape(tensor, global);
   for (const HuggingFaceTensor::Place& other : tensor.others) {
     const SafetensorsEntry* const also = find(set, other.name);
     if (also == nullptr) continue;

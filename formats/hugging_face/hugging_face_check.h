@@ -5,7 +5,9 @@
 // Any thread may call these functions; they are not collective.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "formats/hugging_face/safetensors.h"
 #include "models/architecture.h"
@@ -30,6 +32,9 @@ bool is_of_vocabulary(const std::string& parameter);
 // otherwise 0.
 DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&,
                     std::int64_t entries = 0);
+
+// The shape under its own name of a tensor with rows of a parameter of shape `global`.
+std::vector<std::int64_t> stored_shape(const HuggingFaceTensor&, const Shape& global);
 
 // The tensor of a set that holds the rows of `tensor`, which are rows of a parameter of shape
 // `global`, and the first of its rows that does. Throws RequestError if it is missing or has

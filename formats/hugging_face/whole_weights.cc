@@ -3,15 +3,10 @@
 #include <algorithm>
 
 #include "engine/setup/from_config.h"
+#include "formats/hugging_face/hugging_face_check.h"
 
 namespace trident {
 namespace {
-
-std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
-  if (global.rank() == 1) return {tensor.rows};
-  if (tensor.transposed) return {global.matrix_columns(), tensor.rows};
-  return {tensor.rows, global.matrix_columns()};
-}
 
 void add(std::vector<WholeWeight>& list, const Architecture& architecture,
          const TransformerShape& shape, const Parameter& parameter) {
