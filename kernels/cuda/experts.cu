@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(sort_threads) drop_kernel(Dropping a) {
     }
     count += ranked.all;
   }
-  if (threadIdx.x == 0) a.counts[blockIdx.x] = count;
+  // Without a token here, other threads may still read the count.
+  if (threadIdx.x == 0 && begin < end) a.counts[blockIdx.x] = count;
 }
 
 // Before rows are placed.
