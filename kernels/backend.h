@@ -25,6 +25,7 @@
 #include "kernels/experts.h"
 #include "kernels/gemm.h"
 #include "kernels/grouped_gemm.h"
+#include "kernels/heads.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
 #include "kernels/peers.h"

@@ -49,6 +49,18 @@ void record_heads(C context, std::string_view name, DType dtype, T rstd, T weigh
                         .bytes_written = written * bytes + bytes_of(writes)});
 }
 
+// Parts of `read` heads that are read, and of `written` ones.
+void record_parts(C context, std::string_view name, const HeadPartsArgs& args, std::int64_t read,
+                  std::int64_t written) {
+  const DType dtype = args.from.rows.dtype();
+  const std::int64_t part = bytes_in(dtype, args.from.rows.dim(0) * args.dim);
+  context.trace()->add({.name = name,
+                        .shape = {args.from.rows.dim(0), args.heads * args.dim},
+                        .dtype = dtype,
+                        .bytes_read = read * part,
+                        .bytes_written = written * part});
+}
+
 // The extra traffic if the loss ran as separate fp32 operations, as PyTorch runs it: a copy, the
 // maximum, differences, exponentials, their sum, probabilities, the gradient and a copy back. It
 // comes on top of the bytes that one fused kernel reads and writes.
@@ -282,6 +294,10 @@ const Backend& costs_backend() {
           [](A, C c, const BalanceArgs& a) {
             record(c, "balance", a.shares, {a.counts, a.probabilities}, {a.shares, a.losses});
           },
+      .update_expert_bias =
+          [](A, C c, const UpdateExpertBiasArgs& a) {
+            record(c, "update_expert_bias", a.bias, {a.counts, a.bias}, {a.bias});
+          },
       .sort_by_expert =
           [](A, C c, const SortByExpertArgs& a) {
             record(c, "sort_by_expert", a.experts, {a.experts}, {a.ends, a.rows, a.pairs});
@@ -377,8 +393,22 @@ const Backend& costs_backend() {
           },
       .attention_cached = attention_cached,
       .attention_backward = attention_backward,
-      .rotary = [](A, C c,
-                   const RotaryArgs& a) { record(c, "rotary", a.x.rows, {a.x.rows}, {a.x.rows}); },
+      .copy_heads =
+          [](A, C c, const HeadPartsArgs& a) {
+            record_parts(c, "copy_heads", a, a.from.stride == 0 ? 1 : a.heads, a.heads);
+          },
+      .sum_heads = [](A, C c,
+                      const HeadPartsArgs& a) { record_parts(c, "sum_heads", a, a.heads, 1); },
+      .rotary =
+          [](A, C c, const RotaryArgs& a) {
+            const std::int64_t rows = a.x.rows.dim(0), width = a.heads * a.head_dim;
+            const std::int64_t bytes = bytes_in(a.x.rows.dtype(), rows * width);
+            c.trace()->add({.name = "rotary",
+                            .shape = {rows, width},
+                            .dtype = a.x.rows.dtype(),
+                            .bytes_read = bytes,
+                            .bytes_written = bytes});
+          },
       .dropout_add =
           [](A, C c, const DropoutAddArgs& a) {
             record(c, "dropout_add", a.y, {a.x, a.residual}, {a.y});

@@ -78,8 +78,11 @@ void rotary(Context& context, const RotaryArgs& args) {
   check.that(args.head_dim > 0 && args.head_dim % 2 == 0,
              "head_dim " + std::to_string(args.head_dim), "an even number");
   check.compute_dtype(args.x.rows, "x");
-  check_heads(check, args.x, "x", args.x.rows.dtype(), args.batch * args.sequence, args.heads,
-              args.head_dim);
+  check.that(args.head_stride() >= args.head_dim, "stride " + std::to_string(args.stride),
+             "at least head_dim " + std::to_string(args.head_dim));
+  // Of the last head only its own elements.
+  check_heads(check, args.x, "x", args.x.rows.dtype(), args.batch * args.sequence, 1,
+              (args.heads - 1) * args.head_stride() + args.head_dim);
   check.that(args.begin >= 0 && args.begin + args.sequence <= args.tabulated(),
              "positions " + std::to_string(args.begin) + " to " +
                  std::to_string(args.begin + args.sequence),

@@ -51,13 +51,16 @@ std::vector<float> frequency_divisors(const RotaryFrequencies&, std::int64_t hea
 // opposite angles, which gives the gradient of x. D must be even.
 struct RotaryArgs {
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0;
-  HeadColumns x;  // rows B·S
+  HeadColumns x;             // rows B·S
+  std::int64_t stride = 0;   // from a head's first element to the next one's; 0: D
+  bool interleaved = false;  // the pairs are (2i, 2i + 1), as in the paper
   RotaryFrequencies frequencies;
   bool inverse = false;
   std::int64_t begin = 0;      // position of each sample's first row
   std::int64_t positions = 0;  // size of the table kept between calls, >= begin + S; 0: S
 
   std::int64_t tabulated() const { return positions > 0 ? positions : sequence; }
+  std::int64_t head_stride() const { return stride > 0 ? stride : head_dim; }
 };
 // The query and key heads of a fused projection (B·S, row()).
 RotaryArgs rotary_of(const AttentionShape&, const Tensor& qkv);

@@ -90,4 +90,13 @@ void balance(Context& context, const BalanceArgs& args) {
   launch(context, &Backend::balance, args);
 }
 
+void update_expert_bias(Context& context, const UpdateExpertBiasArgs& args) {
+  const Check check("update_expert_bias");
+  check.dtype(args.counts, "counts", DType::i64);
+  check.rank(args.counts, "counts", 1);
+  check.dtype(args.bias, "bias", DType::f32);
+  check.shape(args.bias, "bias", args.counts.shape());
+  launch(context, &Backend::update_expert_bias, args);
+}
+
 }  // namespace trident

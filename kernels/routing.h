@@ -75,4 +75,13 @@ struct BalanceArgs {
 };
 void balance(Context&, const BalanceArgs&);
 
+// Moves the bias of each expert by `rate` towards balance: b += rate · sign(mean − count), where
+// sign(0) = 0 (Wang 2024; DeepSeek-V3).
+struct UpdateExpertBiasArgs {
+  Tensor counts;  // (E) i64: tokens that took the expert
+  Tensor bias;    // (E) fp32
+  float rate = 0;
+};
+void update_expert_bias(Context&, const UpdateExpertBiasArgs&);
+
 }  // namespace trident

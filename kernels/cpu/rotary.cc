@@ -38,6 +38,22 @@ const float* State::rotary_table(const Access& access, Context& context, const R
   return data<float>(access, rotary_);
 }
 
+namespace {
+
+// Rotates the pairs (2i, 2i + 1).
+template <class T>
+void rotate_neighbours(T* x, const float* cosine, const float* sine, std::int64_t pairs,
+                       bool inverse) {
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const float a = static_cast<float>(x[2 * i]), b = static_cast<float>(x[2 * i + 1]);
+    const float s = inverse ? -sine[i] : sine[i];
+    x[2 * i] = static_cast<T>(a * cosine[i] - b * s);
+    x[2 * i + 1] = static_cast<T>(b * cosine[i] + a * s);
+  }
+}
+
+}  // namespace
+
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
   state_of(context).hold_rotary(context, args);
 }
@@ -55,7 +71,11 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
           for (std::int64_t t = begin; t < end; ++t) {
             const std::int64_t at = (args.begin + t % s) * half;
             for (std::int64_t head = 0; head < args.heads; ++head) {
-              T* const first = x + t * row + head * args.head_dim;
+              T* const first = x + t * row + head * args.head_stride();
+              if (args.interleaved) {
+                rotate_neighbours(first, cosines + at, sines + at, half, args.inverse);
+                continue;
+              }
               // Rotating back by an angle is the rotation of (second, first) by that angle.
               leaves.rotate(args.inverse ? first + half : first,
                             args.inverse ? first : first + half, cosines + at, sines + at, half);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -284,6 +285,19 @@ void balance(const Access& access, Context&, const BalanceArgs& args) {
       shares[i] = static_cast<float>(args.factor * static_cast<double>(counts[i]));
       losses[b] += shares[i] * probabilities[i];
     }
+  }
+}
+
+void update_expert_bias(const Access& access, Context&, const UpdateExpertBiasArgs& args) {
+  const std::int64_t experts = args.counts.dim(0);
+  const auto* const counts = data<std::int64_t>(access, args.counts);
+  auto* const bias = data<float>(access, args.bias);
+  const std::int64_t total = std::accumulate(counts, counts + experts, std::int64_t{0});
+  for (std::int64_t e = 0; e < experts; ++e) {
+    // The signs of mean − count, without a division.
+    const std::int64_t scaled = counts[e] * experts;
+    if (scaled < total) bias[e] += args.rate;
+    if (scaled > total) bias[e] -= args.rate;
   }
 }
 

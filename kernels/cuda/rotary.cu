@@ -32,6 +32,7 @@ struct Rotate {
   std::int64_t row;  // elements of a token in x
   unsigned sequence, begin;
   int half, pairs;  // pairs in a head, pairs in all heads
+  int stride;       // elements from head to head
   bool inverse;
 };
 
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   if (i >= a.pairs) return;
   const int pair = i % a.half;
   T* const first =
-      a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + 2 * i - pair;  // head · 2 · half + pair
+      a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + i / a.half * a.stride + pair;
   const std::int64_t at =
       static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
   const Packed<N, T> raw_x = fetch<N>(first), raw_y = fetch<N>(first + a.half);
@@ -60,6 +61,22 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   }
   store(first, x);
   store(first + a.half, y);
+}
+
+// The same for pairs of neighbours.
+template <class T>
+__global__ void __launch_bounds__(256) rotate_neighbours_kernel(Rotate<T> a) {
+  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (i >= a.pairs) return;
+  const int pair = i % a.half;
+  T* const x =
+      a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + i / a.half * a.stride + 2 * pair;
+  const std::int64_t at =
+      static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
+  const float c = a.cosines[at], s = a.inverse ? -a.sines[at] : a.sines[at];
+  const float first = to_float(x[0]), second = to_float(x[1]);
+  x[0] = rounded<T>(fmaf(-second, s, first * c));
+  x[1] = rounded<T>(fmaf(first, s, second * c));
 }
 
 }  // namespace
@@ -90,14 +107,19 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
                       .begin = static_cast<unsigned>(args.begin),
                       .half = half,
                       .pairs = static_cast<int>(args.heads) * half,
+                      .stride = static_cast<int>(args.head_stride()),
                       .inverse = args.inverse};
     constexpr int N = pack_size<T>;
     // With these conditions a pack lies within the first or the second half of a head.
-    const bool wide = aligned(a.x, a.cosines, a.sines) && half % N == 0 && a.row % N == 0;
+    const bool wide = !args.interleaved && aligned(a.x, a.cosines, a.sines) && half % N == 0 &&
+                      a.row % N == 0 && a.stride % N == 0;
     const std::int64_t packs = ceil_div(a.pairs, wide ? N : 1), across = ceil_div(packs, 256);
     const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);
     start(queue_of(access), blocks_of(args.batch * args.sequence, across), threads,
-          wide ? rotate_kernel<N, T> : rotate_kernel<1, T>, a);
+          args.interleaved ? rotate_neighbours_kernel<T>
+          : wide           ? rotate_kernel<N, T>
+                           : rotate_kernel<1, T>,
+          a);
   });
 }
 

@@ -273,6 +273,20 @@ __global__ void __launch_bounds__(32)
   if (threadIdx.x == 0) losses[blockIdx.x] = loss;
 }
 
+// One warp handles a layer.
+__global__ void __launch_bounds__(32)
+    update_bias_kernel(std::int64_t experts, const std::int64_t* counts, float* bias, float rate) {
+  std::int64_t total = 0;
+  for (std::int64_t e = threadIdx.x; e < experts; e += 32) total += counts[e];
+  total = reduce_warp<Sum>(total);
+  for (std::int64_t e = threadIdx.x; e < experts; e += 32) {
+    // The signs of mean - count, without a division.
+    const std::int64_t scaled = counts[e] * experts;
+    if (scaled < total) bias[e] += rate;
+    if (scaled > total) bias[e] -= rate;
+  }
+}
+
 }  // namespace
 
 void route(const Access& access, Context&, const RouteArgs& args) {
@@ -320,6 +334,12 @@ void balance(const Access& access, Context&, const BalanceArgs& args) {
         args.factor, data<std::int64_t>(access, args.counts),
         data<double>(access, args.probabilities), data<float>(access, args.shares),
         data<double>(access, args.losses));
+}
+
+void update_expert_bias(const Access& access, Context&, const UpdateExpertBiasArgs& args) {
+  start(queue_of(access), blocks_of(1), 32, update_bias_kernel, args.counts.dim(0),
+        static_cast<const std::int64_t*>(data<std::int64_t>(access, args.counts)),
+        data<float>(access, args.bias), args.rate);
 }
 
 }  // namespace trident::cuda

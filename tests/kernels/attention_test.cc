@@ -502,6 +502,42 @@ TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
   }
 }
 
+// The rotary parts of latent attention: neighbours turn, in heads that lie apart.
+TEST_P(AttentionTest, RotaryTurnsNeighboursOfPartsOfHeads) {
+  constexpr std::int64_t batch = 2, sequence = 5, heads = 3, dim = 8, stride = 13, begin = 4;
+  constexpr std::int64_t columns = begin + heads * stride;
+  const Values before = random(batch * sequence * columns, "x");
+  for (const bool apart : {true, false}) {
+    const Tensor x = put(before, {batch * sequence, columns});
+    RotaryArgs args{.batch = batch,
+                    .sequence = sequence,
+                    .heads = heads,
+                    .head_dim = dim,
+                    .x = {x, begin},
+                    .stride = apart ? stride : 0,
+                    .interleaved = true,
+                    .frequencies = {.base = 100, .amplitude = 1.5f}};
+    rotary(context, args);
+    Values want = before;
+    for (std::int64_t t = 0; t < batch * sequence; ++t) {
+      for (std::int64_t head = 0; head < heads; ++head) {
+        for (std::int64_t i = 0; i < dim / 2; ++i) {
+          const double angle = static_cast<double>(t % sequence) * args.frequencies.of(i, dim);
+          const std::int64_t at = t * columns + begin + head * (apart ? stride : dim) + 2 * i;
+          const double a = reference::at(before, at), b = reference::at(before, at + 1);
+          reference::at(want, at) = 1.5 * (a * std::cos(angle) - b * std::sin(angle));
+          reference::at(want, at + 1) = 1.5 * (b * std::cos(angle) + a * std::sin(angle));
+        }
+      }
+    }
+    expect_near(x, want, "turned", dtype == DType::f32 ? 1e-6 : tolerance);
+    args.inverse = true;
+    args.frequencies.amplitude = 1 / 1.5f;
+    rotary(context, args);
+    expect_near(x, before, "turned back", dtype == DType::f32 ? 1e-6 : tolerance);
+  }
+}
+
 TEST_P(AttentionTest, RotaryGoesOnAfterOtherPositions) {
   const AttentionShape whole{1, 9, 4, 2, 6};
   const Values x = random(9 * whole.row(), "x");

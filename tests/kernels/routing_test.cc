@@ -332,6 +332,24 @@ TEST_P(RoutingTest, SumsAreOfEachSample) {
   }
 }
 
+TEST_P(RoutingTest, BiasesMoveTowardsTheMeanCount) {
+  // The mean of three is 7/3, that of the others whole: an expert that has it stays.
+  for (const auto& [counts, signs] :
+       {std::pair(Values{2, 3, 2}, Values{1, -1, 1}), std::pair(Values{4, 1, 7}, Values{0, 1, -1}),
+        std::pair(Values(40, 5), Values(40, 0))}) {
+    const auto experts = static_cast<std::int64_t>(counts.size());
+    const Values before = random(experts, "bias");
+    const Tensor bias = put(before, {experts});
+    update_expert_bias(
+        context, {.counts = put_as(DType::i64, counts, {experts}), .bias = bias, .rate = 0.125f});
+    Values want;
+    for (std::size_t e = 0; e < counts.size(); ++e) {
+      want.push_back(static_cast<float>(before[e]) + static_cast<float>(signs[e]) * 0.125f);
+    }
+    EXPECT_EQ(get(bias), want);
+  }
+}
+
 TEST_P(RoutingTest, ShapesThatDoNotFitAreRefused) {
   const auto refused = [&](const RouterShape& shape, const char* text) {
     EXPECT_THAT(
