@@ -124,8 +124,19 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
   }
 }
 
+DType SaveList::dtype_at(const FileWrite& write) const {
+  const auto before = [&](const std::vector<std::uint64_t>& offsets) {
+    return static_cast<std::size_t>(std::ranges::upper_bound(offsets, write.offset) -
+                                    offsets.begin()) -
+           1;
+  };
+  if (is_own(write)) return slices_[before(slice_offsets_)].dtype;
+  const SafetensorsLayout& file = layout_.files[write.file].layout;
+  return file.tensors[before(file.offsets)].dtype;
+}
+
 void SaveList::require_finite(std::span<const std::byte> bytes, const FileWrite& write) const {
-  if (write.file != own_file && !all_finite(bytes, dtype_)) {
+  if (write.file != own_file && !all_finite(bytes, dtype_at(write))) {
     throw Error("the weights are not finite");
   }
 }
@@ -146,6 +157,7 @@ void SaveList::add_slices(const StateTensor& tensor, const Share& share) {
                    .row = region.row,
                    .column = region.column,
                    .pitch = region.columns});
+    slice_offsets_.push_back(slice_bytes_);
     slice_bytes_ += slices_.back().bytes();
   }
 }

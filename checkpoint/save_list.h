@@ -81,11 +81,13 @@ class SaveList {
 
  private:
   void add_slices(const StateTensor&, const Share&);
+  DType dtype_at(const FileWrite&) const;  // of the weights that it is part of
 
-  DType dtype_;  // of the weights
+  DType dtype_;  // of the model
   std::vector<WholeWeight> whole_;
   SafetensorsSetLayout layout_;
   std::vector<Slice> slices_;
+  std::vector<std::uint64_t> slice_offsets_;
   std::uint64_t slice_bytes_ = 0;
   PortionList portions_;
 };

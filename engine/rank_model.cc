@@ -31,7 +31,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       BucketOptions{.dtype = shape_.dtype,
                     .zero_stage = static_cast<int>(zero.stage),
                     .limits = bucket_limits(config.zero_optimization, config.parallel)},
-      topology);
+      topology, buffers_of(chunks_));
   gathering_ = std::make_unique<WeightGathering>(*buckets_, zero.overlap_comm,
                                                  zero.stage3_prefetch_bucket_size);
 }

@@ -41,6 +41,8 @@ Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
                       .long_rounds = !each && config_.num_microbatches() > 1});
   optimizer_ = std::make_unique<Optimizer>(context_, buckets_, make_update_rule(config_), topology_,
                                            config_.optimizer.param_groups);
+  expert_biases_ = std::make_unique<ExpertBiases>(context_, buckets_.buffers(), topology_,
+                                                  model_.shape().experts.bias_rate);
   if (!lists_->warm_up.length.empty()) keep_for_roll_back();
   runner_ = model.make_runner(0);
   if (schedule().asynchronous()) become_asynchronous();
@@ -64,10 +66,10 @@ void Stepper::become_asynchronous() {
   stash.resume_after(context_, lists_->begun.updates, next, in_flight_->backwards_since);
   runner_->resume_after(next);
   runner_->use_stash(&stash, each, [this] {
-    gradients_->finish(context_);
+    finish_gradients();
     update(1.0);
     model_.gathering().gather_updated(context_);
-    gradients_->begin();
+    begin_gradients();
   });
 }
 
@@ -76,6 +78,17 @@ void Stepper::update(double clipping) {
   if (model_.stash() != nullptr) model_.stash()->before_update(context_);
   optimizer_->step(context_, buckets_, static_cast<float>(learning_rate_),
                    static_cast<float>(clipping / gradient_scale_));
+  expert_biases_->update(context_);
+}
+
+void Stepper::begin_gradients() {
+  gradients_->begin();
+  expert_biases_->begin();
+}
+
+void Stepper::finish_gradients() {
+  gradients_->finish(context_);
+  expert_biases_->reduce(context_);
 }
 
 State Stepper::state() {
@@ -258,7 +271,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   const double mean_over = updates_each_microbatch() ? tokens / schedule().microbatches : tokens;
   gradient_scale_ = loss_scale_.value();
   runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
-  gradients_->begin();
+  begin_gradients();
   if (const auto* again = std::exchange(in_flight_, nullptr)) {
     execute(again->actions, *runner_, repeated_);
   }
@@ -266,7 +279,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   const Tensor losses = runner_->finish(goes_on);
   iteration_ = (iteration_ + 1) % iterations;
   context_.mark(clock_.executed);
-  if (!updates_each_microbatch()) gradients_->finish(context_);
+  if (!updates_each_microbatch()) finish_gradients();
   context_.mark(clock_.reduced);
   if (check_.open()) wait_for_result(result.previous.emplace());
   finish_step(losses, request, result);

@@ -14,6 +14,7 @@
 
 #include "core/context.h"
 #include "datasets/batch_sampler.h"
+#include "engine/expert_bias.h"
 #include "engine/loss_scale.h"
 #include "engine/optimizer/optimizer.h"
 #include "engine/rank_model.h"
@@ -131,6 +132,9 @@ class Stepper {
   bool updates_each_microbatch() const { return schedule().updates == Updates::each_microbatch; }
   double batch_tokens() const;  // of an iteration, all ranks
   void keep_for_roll_back();
+  // Of all gradients, and of the counts by which experts are balanced.
+  void begin_gradients();
+  void finish_gradients();
   // Prepares an asynchronous schedule: it keeps older versions of the weights and, if the schedule
   // does, updates after each micro-batch. A resumed run recomputes the micro-batches in flight from
   // the same weights, so no activations or messages have to be saved.
@@ -162,6 +166,7 @@ class Stepper {
   ExecutionTrace repeated_;  // of in_flight_
   std::unique_ptr<GradientReduction> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<ExpertBiases> expert_biases_;
   std::unique_ptr<RollBack> roll_back_;  // null unless updates are optimistic
   std::unique_ptr<ModelStageRunner> runner_;
   double learning_rate_ = 0;   // of the last update, or of the current iteration

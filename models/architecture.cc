@@ -10,6 +10,7 @@
 #include "models/embedding.h"
 #include "models/experts.h"
 #include "models/head.h"
+#include "models/latent_attention.h"
 #include "models/layer_name.h"
 #include "models/mlp.h"
 
@@ -31,6 +32,7 @@ std::unique_ptr<Module> Architecture::layer(const ParallelContext& parallel,
 std::unique_ptr<Module> Architecture::mixer(const ParallelContext& parallel,
                                             const TransformerShape& shape, int index,
                                             const std::string& name) const {
+  if (shape.latent.rank > 0) return std::make_unique<LatentAttention>(parallel, shape, name);
   return std::make_unique<Attention>(parallel, shape, name, shape.window_of(index));
 }
 
@@ -51,10 +53,31 @@ std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) c
 }
 
 ArchitectureSet built_in_architectures() {
-  return {{"gpt2", make_gpt2()},       {"llama", make_llama()},
-          {"mistral", make_mistral()}, {"mixtral", make_mixtral()},
-          {"qwen2", make_qwen2()},     {"qwen2_moe", make_qwen2_moe()},
-          {"qwen3", make_qwen3()},     {"qwen3_moe", make_qwen3_moe()}};
+  return {{"deepseek_v3", make_deepseek_v3()},
+          {"gpt2", make_gpt2()},
+          {"llama", make_llama()},
+          {"mistral", make_mistral()},
+          {"mixtral", make_mixtral()},
+          {"qwen2", make_qwen2()},
+          {"qwen2_moe", make_qwen2_moe()},
+          {"qwen3", make_qwen3()},
+          {"qwen3_moe", make_qwen3_moe()}};
+}
+
+std::vector<std::shared_ptr<Parameter>> with_buffers(const Module& module) {
+  auto list = module.parameters();
+  for (auto& buffer : module.buffers()) list.push_back(std::move(buffer));
+  return list;
+}
+
+ParameterGroup buffers_of(const std::vector<Chunk>& chunks) {
+  ParameterGroup list;
+  for (const Chunk& chunk : chunks) {
+    for (const auto& module : chunk.modules) {
+      for (auto& buffer : module->buffers()) list.push_back(std::move(buffer));
+    }
+  }
+  return list;
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {
@@ -62,7 +85,7 @@ std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chun
   std::unordered_set<const Parameter*> seen;
   for (const Chunk& chunk : chunks) {
     for (const auto& module : chunk.modules) {
-      for (auto& parameter : module->parameters()) {
+      for (auto& parameter : with_buffers(*module)) {
         if (seen.insert(parameter.get()).second) list.push_back(std::move(parameter));
       }
     }

@@ -54,6 +54,7 @@ using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture
 // The architectures of this library.
 ArchitectureSet built_in_architectures();
 
+std::shared_ptr<const Architecture> make_deepseek_v3();
 std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
 std::shared_ptr<const Architecture> make_mistral();
@@ -78,8 +79,12 @@ std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&,
                                 const std::vector<std::int64_t>& layer_split,
                                 const std::vector<int>& stages);
 
-// The parameters of all chunks, each once, in order of use.
+// A module's parameters, then its buffers.
+std::vector<std::shared_ptr<Parameter>> with_buffers(const Module&);
+// Those of all chunks, each once, in order of use.
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>&);
+// The buffers of all chunks.
+ParameterGroup buffers_of(const std::vector<Chunk>&);
 // The parameters grouped by module, in the order in which gradients are complete: for each module
 // first the parameters that backward_weight completes, then forward_gradients().
 std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>&);

@@ -43,6 +43,12 @@ std::vector<std::shared_ptr<Parameter>> Block::forward_gradients() const {
   return list;
 }
 
+std::vector<std::shared_ptr<Parameter>> Block::buffers() const {
+  auto list = mixer_->buffers();
+  for (auto& buffer : feed_forward_->buffers()) list.push_back(std::move(buffer));
+  return list;
+}
+
 std::vector<std::shared_ptr<Parameter>> Block::with_norms(
     std::vector<std::shared_ptr<Parameter>> (Module::*of)() const) const {
   std::vector<std::shared_ptr<Parameter>> list;

@@ -22,6 +22,7 @@ class Block final : public Module {
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
   std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
+  std::vector<std::shared_ptr<Parameter>> buffers() const override;
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         SavedActivationsPtr&) const override;

@@ -15,14 +15,17 @@ std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor
 
 nlohmann::json moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::int64_t ffn,
                          const std::vector<std::int64_t>& freq) {
+  nlohmann::json moe{{"num_experts", hf.size(read.count_key)},
+                     {"router_topk", hf.size_or("num_experts_per_tok", read.topk)},
+                     {"ffn_hidden_size", ffn},
+                     {"layer_freq", freq},
+                     {"router_load_balancing_type", "none"}};
   const bool trains_loss = hf.flag_or("output_router_logits", false);
+  if (!read.has_loss) return moe;
   const double factor = hf.number_from_zero_or("router_aux_loss_coef", read.loss_factor);
-  return {{"num_experts", hf.size(read.count_key)},
-          {"router_topk", hf.size_or("num_experts_per_tok", read.topk)},
-          {"ffn_hidden_size", ffn},
-          {"layer_freq", freq},
-          {"router_load_balancing_type", trains_loss && factor > 0 ? "seq_aux_loss" : "none"},
-          {"aux_loss_coeff", factor}};
+  if (trains_loss && factor > 0) moe["router_load_balancing_type"] = "seq_aux_loss";
+  moe["aux_loss_coeff"] = factor;
+  return moe;
 }
 
 void write_experts(const MoeConfig& moe, std::string_view count_key,

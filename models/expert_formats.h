@@ -19,6 +19,7 @@ struct ReadExperts {
   std::string_view count_key = "num_local_experts";
   std::int64_t topk = 0;      // where num_experts_per_tok is missing
   double loss_factor = 1e-3;  // where router_aux_loss_coef is missing
+  bool has_loss = true;       // false: the family has no such key
 };
 // The model key "moe", as JSON, for the layers in which `freq` is 1. The balancing loss is that of
 // the folder where output_router_logits is true, as in transformers, and else none.

@@ -11,11 +11,21 @@
 namespace trident {
 namespace {
 
-Weight parameter(std::string name, Placement placement, float deviation, ParameterRole role) {
+Weight parameter(std::string name, Placement placement, float deviation, ParameterRole role,
+                 bool keeps_fp32 = false) {
   return Weight(std::make_shared<Parameter>(ParameterSpec{.name = std::move(name),
                                                           .placement = std::move(placement),
                                                           .initial = Initial::normal(deviation),
-                                                          .role = role}));
+                                                          .role = role,
+                                                          .keeps_fp32 = keeps_fp32}));
+}
+
+// x as `dtype`.
+Tensor as(Context& context, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor converted = context.empty(x.shape(), dtype, Category::activation);
+  copy(context, x, converted);
+  return converted;
 }
 
 TransformerShape of_shared(TransformerShape shape) {
@@ -29,7 +39,8 @@ TransformerShape of_shared(TransformerShape shape) {
 struct Experts::Saved final : SavedActivations {
   Tensor x;                        // (T', H): the rows that this rank sends
   Tensor logits, chosen, weights;  // (T', E), (T', K), (T', K)
-  Tensor shares;                   // (B, E), with a balancing loss
+  Tensor shares;                   // (B, E), with a balancing loss; (1, E) for a micro-batch
+  Tensor counts;                   // (1 or B, E) i64: tokens of each expert
   std::optional<TokenExchange> exchange;
   Tensor rows;                  // (Q, H), where other ranks sent some
   Tensor row_weights;           // (Q)
@@ -48,7 +59,7 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
       layer_(layer),
       router_(parameter(name + ".router.weight",
                         parallel.replicated_for_shards({shape_.router.experts, shape.hidden}),
-                        shape.init_deviation, ParameterRole::router)),
+                        shape.init_deviation, ParameterRole::router, shape_.fp32_router)),
       up_(parameter(name + ".experts.up",
                     parallel.experts({shape_.router.experts, 2 * shape_.ffn, shape.hidden}, 1,
                                      {shape_.ffn, shape_.ffn}),
@@ -57,6 +68,11 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
           name + ".experts.down",
           parallel.experts({shape_.router.experts, shape.hidden, shape_.ffn}, 2, {shape_.ffn}),
           shape.output_deviation(), ParameterRole::matrix)) {
+  if (shape_.bias) {
+    bias_ = parameter(name + ".router.expert_bias",
+                      parallel.replicated_for_shards({shape_.router.experts}), 0,
+                      ParameterRole::expert_bias, true);
+  }
   if (shape_.shared_ffn > 0) {
     shared_ = std::make_unique<Mlp>(parallel, of_shared(shape), name + ".shared");
   }
@@ -74,8 +90,8 @@ std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
   std::vector<Statistic> list;
   for (const std::int64_t layer : shape.layers) {
     list.push_back({"tokens_per_expert", StatisticKind::count, layer, shape.router.experts});
-    if (shape.sequence_loss > 0) {
-      list.push_back({"seq_aux_loss", StatisticKind::auxiliary_loss, layer});
+    if (shape.balancing_loss > 0) {
+      list.push_back({shape.balancing_name(), StatisticKind::auxiliary_loss, layer});
     }
     if (shape.z_loss > 0) list.push_back({"z_loss", StatisticKind::auxiliary_loss, layer});
   }
@@ -90,6 +106,11 @@ std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
   }
   if (shared_gate_) shared_gate_->collect(list);
   return list;
+}
+
+std::vector<std::shared_ptr<Parameter>> Experts::buffers() const {
+  if (!bias_) return {};
+  return {bias_.parameter()};
 }
 
 void Experts::add_shared(Context& context, const MicroBatch& batch, const Tensor& x,
@@ -158,14 +179,17 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
   saved.chosen = make({rows, router.topk}, DType::i32);
   saved.weights = make({rows, router.topk}, DType::f32);
   if (rows > 0) {  // a rank without rows takes part in all that follows
-    gemm(context, {.a = own,
-                   .b = router_.acquire(batch.version).tensor(),
+    const WeightView weight = router_.acquire(batch.version);
+    gemm(context, {.a = as(context, own, weight.tensor().dtype()),
+                   .b = weight.tensor(),
                    .c = saved.logits,
                    .transpose_b = true});
   }
-  route(
-      context,
-      {.shape = router, .logits = saved.logits, .experts = saved.chosen, .weights = saved.weights});
+  route(context, {.shape = router,
+                  .logits = saved.logits,
+                  .bias = bias_ ? bias_.acquire(batch.version).tensor() : Tensor(),
+                  .experts = saved.chosen,
+                  .weights = saved.weights});
   ExpertRows sorted{make({router.experts}, DType::i64), make({rows, router.topk}, DType::i32),
                     make({rows * router.topk}, DType::i32)};
   sort_by_expert(context, {.experts = within_capacity(context, batch, x, saved.chosen),
@@ -177,11 +201,14 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
 
 void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x,
                       Saved& saved) const {
-  const bool balances = shape_.sequence_loss > 0;
+  const bool balances = shape_.balancing_loss > 0;
   // The z-loss has its gradient from the logits alone.
-  if (!batch.training || (!balances && !batch.statistics.is_recording())) return;
+  if (!batch.training || (!balances && !bias_ && !batch.statistics.is_recording())) return;
   const RouterShape& router = shape_.router;
-  const Shape per_sample{batch.batch, router.experts};
+  // The tokens that are balanced together are a sample or the micro-batch.
+  const std::int64_t sets = shape_.balances_micro_batch ? 1 : batch.batch;
+  const std::int64_t tokens = batch.batch * batch.sequence / sets;
+  const Shape per_sample{sets, router.experts};
   const auto make = [&](Shape shape, DType dtype) {
     return context.empty(shape, dtype, Category::activation);
   };
@@ -193,9 +220,10 @@ void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x
                          .counts = counts,
                          .probabilities = probabilities,
                          .squares = squares,
-                         .sequence = batch.sequence,
+                         .sequence = tokens,
                          .first_row = parallel_.first_row_to_send(x)});
-  for (std::int64_t b = 0; b < batch.batch && batch.statistics.is_recording(); ++b) {
+  if (bias_) saved.counts = counts;
+  for (std::int64_t b = 0; b < sets && batch.statistics.is_recording(); ++b) {
     batch.statistics.count(context, "tokens_per_expert", layer_,
                            counts.rows(b, 1).view({router.experts}));
   }
@@ -204,20 +232,25 @@ void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x
     batch.statistics.add(context, "z_loss", layer_, squares);
   }
   if (!balances) return;
-  parallel_.sum_of_shares(context, counts);
+  Tensor all = counts;
+  if (bias_ && parallel_.shares_tokens()) {  // the bias needs this rank's own
+    all = make(per_sample, DType::i64);
+    copy(context, counts, all);
+  }
+  parallel_.sum_of_shares(context, all);
   parallel_.sum_of_shares(context, probabilities);
   saved.shares = make(per_sample, DType::f32);
-  const Tensor losses = make({batch.batch}, DType::f64);
-  // Each of a sample's tokens counts its loss once.
-  trident::balance(context, {.counts = counts,
+  const Tensor losses = make({sets}, DType::f64);
+  // Each token counts the loss of its set once.
+  trident::balance(context, {.counts = all,
                              .probabilities = probabilities,
-                             .factor = static_cast<double>(shape_.sequence_loss) *
+                             .factor = static_cast<double>(shape_.balancing_loss) *
                                        static_cast<double>(router.experts) /
-                                       static_cast<double>(router.topk * batch.sequence),
+                                       static_cast<double>(router.topk * tokens),
                              .shares = saved.shares,
                              .losses = losses});
   if (parallel_.counts_rows(1, 1)) {
-    batch.statistics.add(context, "seq_aux_loss", layer_, losses);
+    batch.statistics.add(context, shape_.balancing_name(), layer_, losses);
   }
 }
 
@@ -294,20 +327,19 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
                              .experts = saved.chosen,
                              .grad_weights = grad_weights.view(saved.weights.shape()),
                              .grad_probabilities = saved.shares,
-                             .sequence = batch.sequence,
+                             .sequence = shape_.balances_micro_batch ? batch.batch * batch.sequence
+                                                                     : batch.sequence,
                              .first_row = parallel_.first_row_to_send(grad_y),
                              .grad_square = shape_.z_loss * batch.loss_scale,
                              .grad_logits = saved.grad_logits});
-    if (own.dtype() != DType::f32) {  // the product's operands have one type
-      const Tensor rounded = context.empty(saved.logits.shape(), own.dtype(), Category::activation);
-      copy(context, saved.grad_logits, rounded);
-      saved.grad_logits = rounded;
-    }
+    const WeightView weight = router_.acquire(batch.version);
+    // A product's operands have one type.
+    saved.grad_logits = as(context, saved.grad_logits, weight.tensor().dtype());
     if (own.dim(0) == 0) return;
-    gemm(context, {.a = saved.grad_logits,
-                   .b = router_.acquire(batch.version).tensor(),
-                   .c = own,
-                   .accumulate = true});
+    const bool alike = own.dtype() == weight.tensor().dtype();
+    const Tensor grad = alike ? own : context.empty(own.shape(), DType::f32, Category::activation);
+    gemm(context, {.a = saved.grad_logits, .b = weight.tensor(), .c = grad, .accumulate = alike});
+    if (!alike) add(context, as(context, grad, own.dtype()), own);
   });
   saved.logits = saved.chosen = saved.weights = saved.shares = saved.row_weights = Tensor();
   if (shared_) add_shared_gradient(context, batch, grad_y, grad_x, saved);
@@ -318,7 +350,14 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
                               SavedActivationsPtr& kept) const {
   auto& saved = static_cast<Saved&>(*kept);
   const Tensor& ends = saved.exchange->ends();
-  if (saved.x.dim(0) > 0) router_.add_product(context, saved.grad_logits, saved.x);
+  if (saved.x.dim(0) > 0) {
+    router_.add_product(context, saved.grad_logits,
+                        as(context, saved.x, saved.grad_logits.dtype()));
+  }
+  const std::int64_t experts = shape_.router.experts;
+  for (std::int64_t i = 0; bias_ && i < saved.counts.dim(0); ++i) {
+    add(context, saved.counts.rows(i, 1).view({experts}), bias_.gradient(context));
+  }
   down_.add_grouped_product(context, saved.gradient, saved.activation, ends);
   const Tensor rows =
       saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk);

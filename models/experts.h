@@ -22,13 +22,16 @@ class Experts final : public Module {
  public:
   // Makes the parameters NAME.router.weight (E, H), NAME.experts.up (E, 2F, H), gate then up, and
   // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared, and with
-  // its gate NAME.shared_gate.weight (1, H).
+  // its gate NAME.shared_gate.weight (1, H); with biases the buffer NAME.router.expert_bias (E).
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
   // What the layers with experts report: tokens_per_expert, and of the losses that the shape asks
-  // for seq_aux_loss and z_loss.
+  // for the balancing loss and z_loss.
   static std::vector<Statistic> statistics(const ExpertsShape&);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  // The bias. Its "gradient" (E) i64 counts the tokens of each expert in the backwards since
+  // the last update (engine/expert_bias.h).
+  std::vector<std::shared_ptr<Parameter>> buffers() const override;
   // x (T or T/t, H) → (T or T/t, H), without dropout and residual.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
@@ -54,7 +57,7 @@ class Experts final : public Module {
   void add_shared_gradient(Context&, const MicroBatch&, const Tensor& grad_y, const Tensor& grad_x,
                            Saved&) const;
 
-  Weight router_, up_, down_;
+  Weight router_, bias_, up_, down_;
   std::unique_ptr<Mlp> shared_;
   std::unique_ptr<Linear> shared_gate_;
 };

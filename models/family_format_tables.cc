@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "base/error.h"
 #include "models/layer_name.h"
 
@@ -130,6 +132,16 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
                           tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});
   }
   return form;
+}
+
+bool TabledArchitecture::passes_over(std::string_view tensor, std::int64_t layers) const {
+  if (!tables_.further_layers) return false;
+  if (tensor.starts_with("model.")) tensor.remove_prefix(6);
+  if (!tensor.starts_with("layers.")) return false;
+  std::int64_t layer = -1;
+  const char* const end = tensor.data() + tensor.size();
+  const auto [rest, error] = std::from_chars(tensor.data() + 7, end, layer);
+  return error == std::errc() && rest != end && *rest == '.' && layer >= layers;
 }
 
 std::vector<std::string> TabledArchitecture::buffers(std::int64_t layer) const {

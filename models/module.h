@@ -89,6 +89,9 @@ class Module {
   // all other gradients.
   virtual std::vector<std::shared_ptr<Parameter>> forward_gradients() const { return {}; }
 
+  // Parameters without gradients, which no optimizer updates (the biases of experts' routers).
+  virtual std::vector<std::shared_ptr<Parameter>> buffers() const { return {}; }
+
   // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `saved`. Returns the
   // activations (T or T/t, H), or the losses (T) if the module ends the model. Adds its auxiliary
   // losses to batch.statistics; backward_input adds their gradients by itself.

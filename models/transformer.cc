@@ -29,7 +29,7 @@ namespace {
 
 ExpertsShape experts_shape(const MoeConfig& moe) {
   if (!moe.has_experts()) return {};
-  const bool balances = moe.router_load_balancing_type == "seq_aux_loss";
+  const std::string& balancing = moe.router_load_balancing_type;
   return {.router = {.experts = moe.num_experts,
                      .topk = moe.router_topk,
                      .score = moe.router_score_function == "sigmoid" ? RouterScore::sigmoid
@@ -42,7 +42,11 @@ ExpertsShape experts_shape(const MoeConfig& moe) {
           .ffn = moe.ffn_hidden_size,
           .shared_ffn = moe.shared_expert_intermediate_size,
           .shared_gate = moe.shared_expert_gate && moe.shared_expert_intermediate_size > 0,
-          .sequence_loss = balances ? static_cast<float>(moe.aux_loss_coeff) : 0,
+          .balancing_loss = balancing == "none" ? 0 : static_cast<float>(moe.aux_loss_coeff),
+          .balances_micro_batch = balancing == "aux_loss",
+          .bias = moe.router_enable_expert_bias,
+          .bias_rate = static_cast<float>(moe.router_bias_update_rate),
+          .fp32_router = moe.router_dtype == "fp32",
           .z_loss = static_cast<float>(moe.z_loss_coeff),
           .capacity_factor = moe.expert_capacity_factor.value_or(0)};
 }

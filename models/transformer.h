@@ -23,11 +23,18 @@ struct ExpertsShape {
   std::int64_t ffn = 0;              // the width of each expert
   std::int64_t shared_ffn = 0;       // of an expert that all tokens take; 0: none
   bool shared_gate = false;          // its output is multiplied by the sigmoid of a linear unit
-  // The sequence balancing loss, summed over layers: coefficient times the mean over samples of
-  // Σ f P, f an expert's share of the sample's choices times E, P its mean probability
-  // (DeepSeek-V3).
-  float sequence_loss = 0;
-  float z_loss = 0;  // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
+  // The coefficient of the balancing loss, summed over layers: the mean over samples of Σ f P, f an
+  // expert's share of the sample's choices times E, P its mean probability (DeepSeek-V3).
+  float balancing_loss = 0;
+  // f and P are those of all tokens of a micro-batch on one data-parallel rank (Megatron-LM's
+  // aux_loss); the loss then depends on the micro-batch's size.
+  bool balances_micro_batch = false;
+  // Each expert's bias counts for the choice of experts alone. After a step it moves by this
+  // towards the mean number of tokens (Wang 2024).
+  bool bias = false;
+  float bias_rate = 0;
+  bool fp32_router = false;  // the router's weight and its product are fp32, whatever the dtype
+  float z_loss = 0;          // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
   // In training an expert takes at most capacity() tokens of a sample, those at later positions are
   // dropped first. 0: any number.
   double capacity_factor = 0;
@@ -36,6 +43,20 @@ struct ExpertsShape {
   std::int64_t capacity(std::int64_t sequence) const;
 
   bool has(std::int64_t layer) const;
+  // The name of the balancing loss among a step's auxiliary losses.
+  const char* balancing_name() const { return balances_micro_batch ? "aux_loss" : "seq_aux_loss"; }
+};
+
+// The sizes of models/latent_attention.h.
+struct LatentShape {
+  std::int64_t rank = 0;        // of the latent of keys and values; 0: attention has none
+  std::int64_t query_rank = 0;  // of the queries' latent; 0: they are projected from the input
+  // Elements of a query or key head without and with rotary positions, and of a value head.
+  std::int64_t plain = 0, rotary = 0, value = 0;
+  bool interleaved = true;     // the rotary pairs are neighbours
+  float norm_epsilon = 1e-6f;  // of the latents' norms
+  float score_scale = 1;       // of the scores, beside 1 / sqrt(key_dim())
+  std::int64_t key_dim() const { return plain + rotary; }
 };
 
 struct TransformerShape {
@@ -57,6 +78,7 @@ struct TransformerShape {
   // The most keys that a query sees in the layers of window_layers; 0: all before it.
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> window_layers;  // ascending
+  LatentShape latent;
   ExpertsShape experts;
   float norm_epsilon = 1e-5f;
   float init_deviation = 0.02f;

@@ -30,11 +30,12 @@ struct Initial {
 
 // What a parameter does in its model. Optimizers, weight decay and plans treat roles differently.
 enum class ParameterRole : std::uint8_t {
-  embedding,  // a table of rows that are looked up
-  head,       // the table of the output layer
-  matrix,     // the weight of a linear layer
-  vector,     // biases and norms
-  router,     // the weight that scores experts
+  embedding,    // a table of rows that are looked up
+  head,         // the table of the output layer
+  matrix,       // the weight of a linear layer
+  vector,       // biases and norms
+  router,       // the weight that scores experts
+  expert_bias,  // added to the scores for the choice of experts; balancing changes it
 };
 
 struct ParameterSpec {
@@ -42,9 +43,11 @@ struct ParameterSpec {
   Placement placement;
   Initial initial = {};
   ParameterRole role = ParameterRole::matrix;
+  bool keeps_fp32 = false;  // whatever the dtype of the model
 
   // Whether weight decay applies.
   bool decays() const { return role != ParameterRole::vector && placement.global.rank() >= 2; }
+  DType dtype(DType of_model) const { return keeps_fp32 ? DType::f32 : of_model; }
 };
 
 class Parameter;

@@ -74,7 +74,10 @@ class Case:
     window: int | None = None  # of the layers in window_layers
     window_layers: tuple = ()
     rope_scaling: dict | None = None  # rope_type and its keys
-    experts: dict | None = None  # num, topk, ffn, shared (ffn), norm, dense (layers), aux and z (factors of losses)
+    # num, topk, ffn, shared (ffn), norm, dense (layers), aux and z (factors of losses); of DeepSeek-V3
+    # also groups, group_topk, scaling, rate
+    experts: dict | None = None
+    latent: dict | None = None  # of DeepSeek-V3's attention: q_rank, kv_rank, nope, rope, value
 
 
 GOLDEN_CASES = {
@@ -141,9 +144,10 @@ def hugging_face_config(case):
     kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
             "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
             "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
-            "qwen3_moe": transformers.Qwen3MoeConfig}[case.architecture]
+            "qwen3_moe": transformers.Qwen3MoeConfig,
+            "deepseek_v3": transformers.DeepseekV3Config}[case.architecture]
     own = {}
-    if case.architecture in ("llama", "qwen3", "qwen3_moe"):
+    if case.architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3"):
         own["attention_bias"] = case.attention_bias
     if case.architecture == "llama":
         own["mlp_bias"] = case.mlp_bias
@@ -156,6 +160,16 @@ def hugging_face_config(case):
         own.update(num_experts=experts["num"], num_experts_per_tok=experts["topk"],
                    moe_intermediate_size=experts["ffn"], norm_topk_prob=experts["norm"],
                    mlp_only_layers=list(experts["dense"]))
+    if case.architecture == "deepseek_v3":
+        latent = case.latent
+        own.update(q_lora_rank=latent["q_rank"], kv_lora_rank=latent["kv_rank"],
+                   qk_nope_head_dim=latent["nope"], qk_rope_head_dim=latent["rope"],
+                   v_head_dim=latent["value"], n_routed_experts=experts["num"],
+                   num_experts_per_tok=experts["topk"], moe_intermediate_size=experts["ffn"],
+                   n_shared_experts=experts["shared"] // experts["ffn"],
+                   n_group=experts["groups"], topk_group=experts["group_topk"],
+                   first_k_dense_replace=len(experts["dense"]), norm_topk_prob=experts["norm"],
+                   routed_scaling_factor=experts["scaling"])
     if case.architecture in ("mistral", "mixtral"):
         own["sliding_window"] = case.window
     elif case.window and case.architecture == "qwen3_moe":
@@ -245,6 +259,52 @@ class Float64Router(torch.nn.Module):
             weights = weights / weights.sum(dim=-1, keepdim=True)
         return self.logits, weights, self.chosen
 
+    def probabilities(self):
+        return self.logits.softmax(dim=-1)
+
+
+class Float64SigmoidRouter(Float64Router):
+    """DeepSeek-V3's router, whose biases count for the choice alone."""
+
+    def __init__(self, theirs):
+        super().__init__(theirs)
+        self.register_buffer("bias", theirs.e_score_correction_bias)
+        self.groups, self.group_topk = theirs.num_group, theirs.topk_group
+        self.scaling = theirs.routed_scaling_factor
+
+    def note_gap(self, values, count):
+        best = values.detach().sort(dim=-1, descending=True).values
+        if count < best.shape[-1]:
+            gaps = best[:, count - 1] - best[:, count]
+            self.gap = min(self.gap, float(gaps.min()))
+
+    def forward(self, x):
+        self.logits = F.linear(x.reshape(-1, x.shape[-1]), self.weight)
+        scores = self.logits.sigmoid()
+        values = scores + self.bias
+        by_group = values.view(len(values), self.groups, -1)
+        group_values = by_group.topk(2, dim=-1).values.sum(dim=-1)
+        self.note_gap(group_values, self.group_topk)
+        kept = torch.zeros_like(group_values).scatter(
+            1, group_values.topk(self.group_topk, dim=-1).indices, 1.0)
+        left_out = kept[:, :, None].expand_as(by_group).reshape(values.shape) == 0
+        values = values.masked_fill(left_out, -math.inf)
+        self.note_gap(values, self.top_k)
+        self.chosen = values.topk(self.top_k, dim=-1).indices
+        weights = scores.gather(1, self.chosen)
+        if self.normalizes:
+            weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
+        return self.logits, weights * self.scaling, self.chosen
+
+    def probabilities(self):
+        scores = self.logits.sigmoid()
+        return scores / (scores.sum(dim=-1, keepdim=True) + 1e-20)
+
+    def balance(self, rate):
+        """Moves the biases after a step."""
+        counts = F.one_hot(self.chosen, len(self.bias)).sum(dim=(0, 1)).double()
+        self.bias += rate * (counts.mean() - counts).sign()
+
 
 def routers(model):
     return [m for m in model.modules() if isinstance(m, Float64Router)]
@@ -258,7 +318,7 @@ def auxiliary_loss(model, case, samples):
     for router in routers(model):
         logits = router.logits
         count = logits.shape[-1]
-        probabilities = logits.softmax(dim=-1).view(samples, -1, count)
+        probabilities = router.probabilities().view(samples, -1, count)
         chosen = F.one_hot(router.chosen, count).sum(dim=1).view(samples, -1, count)
         shares = chosen.double().mean(dim=1) * count / router.top_k
         balance = (shares * probabilities.mean(dim=1)).sum(dim=-1).mean()
@@ -272,8 +332,9 @@ def use_float64(model):
     model = model.double()
     model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
     model.config._experts_implementation = "eager"  # the others have no fp64
-    for block in [m for m in model.modules() if type(m).__name__.endswith("SparseMoeBlock")]:
-        block.gate = Float64Router(block.gate)
+    for block in [m for m in model.modules() if hasattr(m, "gate") and hasattr(m, "experts")]:
+        biased = hasattr(block.gate, "e_score_correction_bias")
+        block.gate = (Float64SigmoidRouter if biased else Float64Router)(block.gate)
     if model.config.model_type != "gpt2":
         c = model.config
         size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
@@ -299,6 +360,9 @@ def draw_model(case):
             else:
                 value = 1.0 + 0.1 * noise
             parameter.copy_(value.float())
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(0.1 * torch.randn(buffer.shape))
     return model
 
 
@@ -333,14 +397,20 @@ def check_gradient(model, case, tokens):
     parameters = list(model.parameters())
     gradients = torch.autograd.grad(mean_loss(model, inputs, labels), parameters)
     norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
-    step = 1e-5 / norm
-    sides = []
-    with torch.no_grad():
-        for sign in (1, -2):
-            for p, g in zip(parameters, gradients):
-                p.add_(g, alpha=sign * step)
-            sides.append(float(mean_loss(model, inputs, labels)))
-    numeric = (sides[0] - sides[1]) / (2 * step) / norm
+    starts = [p.detach().clone() for p in parameters]
+    for length in (1e-5, 1e-6, 1e-7):
+        step = length / norm
+        sides, choices = [], []
+        with torch.no_grad():
+            for sign in (1, -1):
+                for p, start, g in zip(parameters, starts, gradients):
+                    p.copy_(start + sign * step * g)
+                sides.append(float(mean_loss(model, inputs, labels)))
+                choices.append([r.chosen.sort(dim=-1).values for r in routers(model)])
+        numeric = (sides[0] - sides[1]) / (2 * step) / norm
+        # Where a token takes another expert, the loss jumps.
+        if all(torch.equal(a, b) for a, b in zip(*choices)):
+            break
     if abs(numeric - norm) > 1e-7 * norm:
         raise RuntimeError(f"gradient norm {norm}, by differences {numeric}")
 
@@ -372,6 +442,9 @@ def reference_run(model, case, tokens):
         for group in optimizer.param_groups:
             group["lr"] = rate
         optimizer.step()
+        for router in routers(model):
+            if isinstance(router, Float64SigmoidRouter):
+                router.balance(case.experts["rate"])
         golden["losses"].append(float(loss.detach()))
         golden["grad_norms"].append(float(norm))
         golden["learning_rates"].append(rate)
@@ -409,6 +482,14 @@ def trident_config(case, folder, run_folder):
             "shared_expert_intermediate_size": case.experts["shared"],
             "aux_loss_coeff": case.experts["aux"], "z_loss_coeff": case.experts["z"],
             "layer_freq": [int(i not in case.experts["dense"]) for i in range(case.layers)]}
+    if case.latent:
+        model.update(q_lora_rank=case.latent["q_rank"] or 0, kv_lora_rank=case.latent["kv_rank"],
+                     qk_head_dim=case.latent["nope"], qk_pos_emb_head_dim=case.latent["rope"],
+                     v_head_dim=case.latent["value"])
+        model["moe"].update(router_num_groups=case.experts["groups"],
+                            router_group_topk=case.experts["group_topk"],
+                            router_topk_scaling_factor=case.experts["scaling"],
+                            router_bias_update_rate=case.experts["rate"])
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
               "weight_decay": case.weight_decay}
     if case.optimizer == "Adafactor":

@@ -54,9 +54,13 @@ struct MoeConfig {
   bool norm_topk_prob = false;                    // derived: by the model
   double router_topk_scaling_factor = 1.0;
   std::int64_t router_num_groups = 1, router_group_topk = 1;
-  std::string router_load_balancing_type = "seq_aux_loss";  // "seq_aux_loss", "none"
+  // "seq_aux_loss", "aux_loss", "none"
+  std::string router_load_balancing_type = "seq_aux_loss";
   double aux_loss_coeff = 1e-3;
   double z_loss_coeff = 0.0;
+  bool router_enable_expert_bias = false;  // derived: by the model
+  double router_bias_update_rate = 1e-3;
+  std::string router_dtype = "model";                 // "model", "fp32"; derived: by the model
   std::optional<double> expert_capacity_factor = {};  // none: no token is dropped
   std::string token_drop_policy = "position";
   bool operator==(const MoeConfig&) const = default;
@@ -80,7 +84,12 @@ struct ModelConfig {
   bool tie_word_embeddings = true;  // derived: by the model
   bool attention_bias = false;      // of queries, keys, values and attention's output
   bool mlp_bias = false;
-  bool qk_norm = false;                             // derived: by the model
+  bool qk_norm = false;  // derived: by the model
+  // Of latent attention: the sizes of the queries' latent (0: they have none) and of that of keys
+  // and values, and the elements of a query or key head without positions, of its rotary part and
+  // of a value head.
+  std::int64_t q_lora_rank = 0, kv_lora_rank = 0;
+  std::int64_t qk_head_dim = 0, qk_pos_emb_head_dim = 0, v_head_dim = 0;
   std::optional<std::int64_t> sliding_window = {};  // the most keys that a query sees, its own too
   std::vector<std::int64_t> window_layers = {};     // derived: all layers, with a sliding_window
   double norm_epsilon = 1e-5;

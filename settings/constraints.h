@@ -43,7 +43,7 @@ struct ScheduleConstraints {
 enum class Positions : std::uint8_t { learned, rotary, other };
 enum class WindowRule : std::uint8_t { none, all_layers, any_layers };
 
-enum class ExpertLayers : std::uint8_t { none, all, any };
+enum class ExpertLayers : std::uint8_t { none, all, any, last };
 
 // The experts that a model may have in place of its MLP (model.moe).
 struct ExpertConstraints {
@@ -55,6 +55,9 @@ struct ExpertConstraints {
   bool groups = false;                     // router_num_groups, router_group_topk
   bool shared = false;                     // a shared expert is possible
   bool shared_gate = false;                // there is one, with a gate
+  bool shared_multiple = false;            // there is one, a multiple of an expert's width
+  bool bias = false;                       // router_enable_expert_bias
+  bool fp32_router = false;                // router_dtype's default
 };
 
 struct ModelConstraints {
@@ -70,6 +73,8 @@ struct ModelConstraints {
   // (transformers' LlamaConfig needs it).
   bool free_head_dim = false, heads_divide_width = true;
   bool qk_norm = false;  // queries and keys are normed, each head by itself
+  // Latent attention, with kv_lora_rank and the sizes beside it; head_dim is qk_pos_emb_head_dim.
+  bool latent_attention = false;
   // Which layers may have a sliding window.
   WindowRule window = WindowRule::none;
   ExpertConstraints experts = {};

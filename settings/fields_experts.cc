@@ -72,9 +72,11 @@ std::vector<Field> moe_fields() {
        .member = moe(&M::router_load_balancing_type),
        .doc = "seq_aux_loss adds E / (K · S) · Σ f P over the experts, f the choices and P the "
               "mean probability in one sample, a layer at a time: the mean over the samples of the "
-              "global batch, summed over layers. A model that begins with published weights takes "
-              "none, unless its config.json has output_router_logits.",
-       .choices = {{"seq_aux_loss"}, {"none"}}},
+              "global batch, summed over layers. aux_loss takes f and P in one micro-batch of one "
+              "data-parallel rank, so it depends on batch.micro_batch_size. A model that begins "
+              "with published weights takes none, unless its config.json has "
+              "output_router_logits.",
+       .choices = {{"seq_aux_loss"}, {"aux_loss"}, {"none"}}},
       {.path = "/model/moe/aux_loss_coeff",
        .member = moe(&M::aux_loss_coeff),
        .doc = "Factor of the balancing loss.",
@@ -84,6 +86,28 @@ std::vector<Field> moe_fields() {
        .doc = "Factor of the z-loss, the mean over the tokens of the squared log-sum-exp of the "
               "router's logits, summed over layers.",
        .range = fp32_or_zero()},
+      {.path = "/model/moe/router_enable_expert_bias",
+       .member = moe(&M::router_enable_expert_bias),
+       .doc =
+           [](const ConfigConstraints& constraints) {
+             const auto names = names_where(constraints.models, [](const ModelConstraints& model) {
+               return model.experts.bias;
+             });
+             return "Balances without a loss: each expert's bias is added to its score for the "
+                    "choice alone, and after a step moves towards the mean number of tokens" +
+                    (names.empty() ? std::string() : " (" + list_and(names) + ")") + ".";
+           },
+       .derived = "by the model"},
+      {.path = "/model/moe/router_bias_update_rate",
+       .member = moe(&M::router_bias_update_rate),
+       .doc = "By how much a bias moves.",
+       .range = fp32_or_zero()},
+      {.path = "/model/moe/router_dtype",
+       .member = moe(&M::router_dtype),
+       .doc = "fp32: the router's weight and its product are fp32 whatever precision.dtype, also "
+              "in the saved weights. model: they are of precision.dtype.",
+       .choices = {{"model"}, {"fp32"}},
+       .derived = "by the model"},
       {.path = "/model/moe/expert_capacity_factor",
        .member = moe(&M::expert_capacity_factor),
        .doc = "In training an expert takes at most ⌈this · K · S / E⌉ tokens of a sample of S, "

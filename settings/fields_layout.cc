@@ -83,7 +83,12 @@ std::vector<Field> model_fields() {
        .doc = with_models("Elements of a head; an even number with rotary positions",
                           "; may be given for ", &ModelConstraints::free_head_dim, ""),
        .range = from(1, 65536),
-       .derived = "hidden_size / num_attention_heads"},
+       .derived =
+           [](const ConfigConstraints& constraints) {
+             return "hidden_size / num_attention_heads" +
+                    of_models("; qk_pos_emb_head_dim for ", &ModelConstraints::latent_attention,
+                              "")(constraints);
+           }},
       {.path = "/model/ffn_hidden_size",
        .member = member(&M::ffn_hidden_size),
        .doc = "Inner width of the MLP.",
@@ -146,6 +151,36 @@ std::vector<Field> model_fields() {
              return of_models("true for ", &ModelConstraints::qk_norm, ", else ")(constraints) +
                     "false";
            }},
+      {.path = "/model/kv_lora_rank",
+       .member = member(&M::kv_lora_rank),
+       .doc = with_models("Elements of the vector from which latent attention makes a position's "
+                          "keys and values",
+                          "; must be given for ", &ModelConstraints::latent_attention, ""),
+       .range = from(0, 65536)},
+      {.path = "/model/q_lora_rank",
+       .member = member(&M::q_lora_rank),
+       .doc = with_models("Elements of the vector from which it makes the queries; 0: from the "
+                          "layer's input",
+                          " (", &ModelConstraints::latent_attention, ")"),
+       .range = from(0, 65536)},
+      {.path = "/model/qk_head_dim",
+       .member = member(&M::qk_head_dim),
+       .doc = with_models("Its elements of a query or key head without positions", " (",
+                          &ModelConstraints::latent_attention, ")"),
+       .range = from(0, 65536),
+       .derived = of_models("128 for ", &ModelConstraints::latent_attention, "")},
+      {.path = "/model/qk_pos_emb_head_dim",
+       .member = member(&M::qk_pos_emb_head_dim),
+       .doc = with_models("Those with rotary positions, an even number; all heads share the keys'",
+                          " (", &ModelConstraints::latent_attention, ")"),
+       .range = from(0, 65536),
+       .derived = of_models("64 for ", &ModelConstraints::latent_attention, "")},
+      {.path = "/model/v_head_dim",
+       .member = member(&M::v_head_dim),
+       .doc = with_models("Its elements of a value head", " (", &ModelConstraints::latent_attention,
+                          ")"),
+       .range = from(0, 65536),
+       .derived = of_models("128 for ", &ModelConstraints::latent_attention, "")},
       {.path = "/model/sliding_window",
        .member = member(&M::sliding_window),
        .doc = with_models("The most keys that a query sees, its own included, in window_layers",

@@ -65,10 +65,21 @@ void Resolver::model() {
   derive("/model/num_query_groups", {"/model/num_attention_heads"},
          [&] { model.num_query_groups = model.num_attention_heads; });
   // Where the heads don't divide the width, validate_model() reports it.
-  derive("/model/head_dim", {"/model/hidden_size", "/model/num_attention_heads"}, [&] {
-    if (model.hidden_size % model.num_attention_heads != 0) return;
-    model.head_dim = model.hidden_size / model.num_attention_heads;
-  });
+  const bool latent = constraints != nullptr && constraints->latent_attention;
+  derive("/model/qk_head_dim", {kModel}, [&] { model.qk_head_dim = latent ? 128 : 0; });
+  derive("/model/qk_pos_emb_head_dim", {kModel},
+         [&] { model.qk_pos_emb_head_dim = latent ? 64 : 0; });
+  derive("/model/v_head_dim", {kModel}, [&] { model.v_head_dim = latent ? 128 : 0; });
+  derive("/model/head_dim",
+         {kModel, "/model/hidden_size", "/model/num_attention_heads", "/model/qk_pos_emb_head_dim"},
+         [&] {
+           if (latent) {
+             model.head_dim = model.qk_pos_emb_head_dim;
+             return;
+           }
+           if (model.hidden_size % model.num_attention_heads != 0) return;
+           model.head_dim = model.hidden_size / model.num_attention_heads;
+         });
   derive("/model/ffn_hidden_size", {"/model/architecture", "/model/hidden_size"}, [&] {
     model.ffn_hidden_size = 4 * model.hidden_size;
     if (!constraints->gated_mlp) return;
@@ -121,6 +132,10 @@ void Resolver::experts() {
          [&] { moe.shared_expert_gate = constraints->experts.shared_gate; });
   derive("/model/moe/norm_topk_prob", {kModel},
          [&] { moe.norm_topk_prob = constraints->experts.norm_topk_prob; });
+  derive("/model/moe/router_dtype", {kModel},
+         [&] { moe.router_dtype = constraints->experts.fp32_router ? "fp32" : "model"; });
+  derive("/model/moe/router_enable_expert_bias", {kModel},
+         [&] { moe.router_enable_expert_bias = constraints->experts.bias; });
   derive(kExpertFfn, {kExperts, kFfn}, [&] {
     if (moe.has_experts()) moe.ffn_hidden_size = model.ffn_hidden_size;
   });

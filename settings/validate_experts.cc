@@ -32,6 +32,8 @@ void validate_without_experts(const Config& config, Problems& problems) {
   for (const Field& field : fields()) {
     const bool of_model = field.path == "/model/moe/router_score_function" ||
                           field.path == "/model/moe/norm_topk_prob" ||
+                          field.path == "/model/moe/router_dtype" ||
+                          field.path == "/model/moe/router_enable_expert_bias" ||
                           field.path == "/model/moe/shared_expert_gate";
     if (parent(field.path) != kSection || of_model || !problems.sound(field.path)) continue;
     if (value_of(field, config) == value_of(field, usual)) continue;
@@ -68,6 +70,13 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
   refuse(kNumGroups, !experts.groups && moe.router_num_groups != 1,
          fmt::format("{}'s experts form no groups; leave it out{}", constraints.name,
                      or_use_experts(config, &ExpertConstraints::groups)));
+  refuse("/model/moe/router_enable_expert_bias", !experts.bias && moe.router_enable_expert_bias,
+         fmt::format("{}'s files have no biases of experts; leave it out{}", constraints.name,
+                     or_use_experts(config, &ExpertConstraints::bias)));
+  refuse("/model/moe/router_enable_expert_bias", experts.bias && !moe.router_enable_expert_bias,
+         fmt::format("{} has biases of experts; leave it out, and give router_bias_update_rate 0 "
+                     "to keep them",
+                     constraints.name));
   refuse(kShared, !experts.shared && moe.shared_expert_intermediate_size != 0,
          fmt::format("{} has no shared expert; leave it out{}", constraints.name,
                      or_use_experts(config, &ExpertConstraints::shared)));
@@ -77,8 +86,14 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
                        "its experts; leave it out",
                        moe.ffn_hidden_size, config.model.ffn_hidden_size, constraints.name));
   }
-  refuse(kShared, experts.shared_gate && moe.shared_expert_intermediate_size == 0,
+  const std::int64_t shared = moe.shared_expert_intermediate_size;
+  refuse(kShared, (experts.shared_gate || experts.shared_multiple) && shared == 0,
          fmt::format("is missing; {} has a shared expert", constraints.name));
+  refuse(kShared,
+         experts.shared_multiple && problems.sound(kExpertFfn) && shared % moe.ffn_hidden_size != 0,
+         fmt::format("{} is not a multiple of ffn_hidden_size ({}), as {}'s files need; use {}",
+                     shared, moe.ffn_hidden_size, constraints.name,
+                     multiples_near(moe.ffn_hidden_size, shared)));
   refuse("/model/moe/shared_expert_gate", moe.shared_expert_gate != experts.shared_gate,
          fmt::format("{}'s shared expert has {}gate; leave it out", constraints.name,
                      experts.shared_gate ? "a " : "no "));
@@ -125,6 +140,11 @@ void validate_expert_layers(const Config& config, const ModelConstraints* constr
     problems.add(kLayerFreq, "needs 1 for a layer with experts, 0 for one without");
   } else if (std::ranges::find(layers, 1) == layers.end()) {
     problems.add(kLayerFreq, "gives no layer experts; leave num_experts out for none");
+  } else if (constraints != nullptr && constraints->experts.layers == ExpertLayers::last &&
+             !std::ranges::is_sorted(layers)) {
+    problems.add(kLayerFreq, fmt::format("{} has experts in all layers but the first ones; use a "
+                                         "list of zeros, then ones",
+                                         constraints->name));
   } else if (constraints != nullptr && constraints->experts.layers == ExpertLayers::all &&
              std::ranges::find(layers, 0) != layers.end()) {
     problems.add(kLayerFreq,

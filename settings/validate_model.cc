@@ -52,6 +52,37 @@ void validate_head_size(const Config& config, const ModelConstraints* constraint
   }
 }
 
+// The sizes of latent attention.
+void validate_latent_attention(const Config& config, const ModelConstraints& constraints,
+                               Problems& problems) {
+  const ModelConfig& model = config.model;
+  const auto refuse = [&](const char* path, bool wrong, const std::string& what) {
+    if (wrong && problems.sound(path)) problems.add(path, what);
+  };
+  constexpr auto kRotary = "/model/qk_pos_emb_head_dim";
+  for (const auto& [path, size, needed] :
+       {std::tuple("/model/kv_lora_rank", model.kv_lora_rank, true),
+        std::tuple("/model/q_lora_rank", model.q_lora_rank, false),
+        std::tuple("/model/qk_head_dim", model.qk_head_dim, true),
+        std::tuple(kRotary, model.qk_pos_emb_head_dim, true),
+        std::tuple("/model/v_head_dim", model.v_head_dim, true)}) {
+    if (constraints.latent_attention) {
+      refuse(path, needed && size == 0, fmt::format("must be given for {}", constraints.name));
+    } else {
+      refuse(path, size != 0,
+             fmt::format("{} has no latent attention; leave it out{}", constraints.name,
+                         or_use(config, &ModelConstraints::latent_attention)));
+    }
+  }
+  if (!constraints.latent_attention) return;
+  refuse(kRotary, model.qk_pos_emb_head_dim % 2 != 0,
+         fmt::format("{} is odd, but rotary positions turn pairs; use {}",
+                     model.qk_pos_emb_head_dim, multiples_near(2, model.qk_pos_emb_head_dim)));
+  refuse(kHeadDim, problems.sound(kRotary) && model.head_dim != model.qk_pos_emb_head_dim,
+         fmt::format("{} differs from qk_pos_emb_head_dim ({}); leave it out", model.head_dim,
+                     model.qk_pos_emb_head_dim));
+}
+
 void validate_query_groups(const Config& config, const ModelConstraints& constraints,
                            Problems& problems) {
   const ModelConfig& model = config.model;
@@ -147,8 +178,11 @@ void validate_model(const Config& config, Problems& problems) {
   const ModelConfig& model = config.model;
   const ModelConstraints* const constraints =
       problems.sound(kModel) ? &model_constraints(config) : nullptr;
-  validate_head_size(config, constraints, problems);
+  if (constraints == nullptr || !constraints->latent_attention) {
+    validate_head_size(config, constraints, problems);
+  }
   if (constraints != nullptr) {
+    validate_latent_attention(config, *constraints, problems);
     validate_query_groups(config, *constraints, problems);
     validate_window(config, *constraints, problems);
     validate_rope_scaling(config, *constraints, problems);

@@ -162,7 +162,6 @@ void Optimizer::take_average(Context& context, ParameterBuckets& buckets) {
 void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning_rate,
                      float gradient_scale) {
   ++steps_;
-  const bool mixed = buckets.dtype() != DType::f32;
   for (const SharedBuckets& together : together_) {
     std::vector<UpdatePart> parts;
     for (const std::size_t i : together.buckets) {
@@ -174,7 +173,7 @@ void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning
                                                             part.range.begin - bucket.begin;
         part.weight = bucket.master.flat(at, part.range.count);
         part.gradient = bucket.gradient.flat(at, part.range.count);
-        if (mixed) part.model_weight = bucket.shard.flat(at, part.range.count);
+        if (bucket.rounds_master()) part.model_weight = bucket.shard.flat(at, part.range.count);
       }
     }
     rule_->update(context, parts,

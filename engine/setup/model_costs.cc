@@ -48,14 +48,16 @@ class Tracer {
               .labels = numbers(tokens, DType::i32)};
     activations_ = context_.empty({tokens, shape_.hidden}, shape_.dtype, Category::activation);
     for (const auto& module : chunk_.modules) {
-      for (const auto& parameter : module->parameters()) {
-        const Shape local = parameter->spec().placement.local();
+      for (const auto& parameter : with_buffers(*module)) {
+        const ParameterSpec& spec = parameter->spec();
+        const Shape local = spec.placement.local();
         const auto tensor = [&](DType dtype) {
           return context_.empty(local, dtype, Category::parameter);
         };
-        parameter->bind_weight(tensor(shape_.dtype));
+        parameter->bind_weight(tensor(spec.dtype(shape_.dtype)));
         for (int use = 0; use < parameter->uses(); ++use) {
-          parameter->bind_gradient(use, tensor(DType::f32));
+          parameter->bind_gradient(
+              use, tensor(spec.role == ParameterRole::expert_bias ? DType::i64 : DType::f32));
         }
       }
     }

@@ -73,13 +73,14 @@ class TensorCheck {
     // Build one layer at a time: a config of a few bytes can ask for any number of layers.
     for (std::int64_t i = 0; i < shape_.layers; ++i) {
       const auto layer = architecture_.layer({}, shape_, static_cast<int>(i));
-      for (const auto& parameter : layer->parameters()) take(*parameter);
+      for (const auto& parameter : with_buffers(*layer)) take(*parameter);
       take_buffers(i);
     }
     finish();
     if (shape_.tied) take_tied_head();
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
+      if (architecture_.passes_over(entry->name, shape_.layers)) continue;
       problem(
           fmt::format("{}: tensor {} belongs to no parameter of this model, which would "
                       "ignore it",
@@ -104,7 +105,7 @@ class TensorCheck {
                                          entries_));
         }
         taken_.insert(entry.name);
-        types_.insert(*entry.dtype);
+        if (!parameter.spec().keeps_fp32) types_.insert(*entry.dtype);
       } catch (const RequestError& error) {
         problem(error.what());
       }

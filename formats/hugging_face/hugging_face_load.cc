@@ -44,7 +44,7 @@ void load_hugging_face(RankModel& model, const std::string& directory,
   const CheckpointConfig& asked = model.config().checkpoint;
   SafetensorsSet set(directory);
   set.rename(asked.key_mapping);
-  for (const Bucket& bucket : model.buckets().buckets()) {
+  for (const Bucket& bucket : model.buckets().with_buffers()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
       if (stop != nullptr && stop->load()) return;
       const ParameterSpec& spec = entry.parameter->spec();

@@ -129,7 +129,8 @@ std::string save_gradients(const Stepper& stepper, const ProcessGroup& files,
                            const std::string& path) {
   RankModel& model = stepper.model();
   Context& context = model.context();
-  const std::vector<WholeWeight> whole = whole_weights(model);
+  std::vector<WholeWeight> whole = whole_weights(model);
+  std::erase_if(whole, [](const WholeWeight& one) { return !one.has_gradient; });
   // A single file, whatever its name.
   const SafetensorsSetLayout layout =
       lay_out_set(declarations(whole, DType::f32), UINT64_MAX, {}, path);

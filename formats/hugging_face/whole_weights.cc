@@ -13,7 +13,8 @@ void add(std::vector<WholeWeight>& list, const Architecture& architecture,
   const ParameterSpec& spec = parameter.spec();
   if (spec.placement.copy) return;
   const Shape& global = spec.placement.global;
-  list.push_back({spec.name, global, architecture.hugging_face(shape, spec.name, global)});
+  list.push_back({spec.name, global, architecture.hugging_face(shape, spec.name, global),
+                  spec.keeps_fp32, spec.role != ParameterRole::expert_bias});
 }
 
 }  // namespace
@@ -44,7 +45,8 @@ std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>& whol
   std::vector<TensorDeclaration> list;
   for (const WholeWeight& weight : whole) {
     for (const HuggingFaceTensor& tensor : weight.tensors) {
-      list.push_back({tensor.name, dtype, stored_shape(tensor, weight.shape)});
+      list.push_back({tensor.name, weight.keeps_fp32 ? DType::f32 : dtype,
+                      stored_shape(tensor, weight.shape)});
     }
   }
   return list;

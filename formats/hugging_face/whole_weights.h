@@ -18,6 +18,8 @@ struct WholeWeight {
   std::string name;
   Shape shape;
   std::vector<HuggingFaceTensor> tensors;
+  bool keeps_fp32 = false;  // whatever the dtype of the model
+  bool has_gradient = true;
 };
 
 // The weights of all stages, in the order of the files.
@@ -25,6 +27,7 @@ std::vector<WholeWeight> whole_weights(const RankModel&);
 // The same for an unsharded model.
 std::vector<WholeWeight> whole_weights(const Architecture&, const TransformerShape&);
 
+// `dtype`: of the model.
 std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>&, DType dtype);
 
 // One of `parts` equal shares of the slices that this rank holds of a tensor.

@@ -19,10 +19,12 @@ std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& grou
     const std::int64_t numel = parameter->spec().placement.numel();
     const bool alone = parameter->spec().placement.tied;
     const DataGroups data = parameter->spec().placement.data;
+    const bool keeps_fp32 = parameter->spec().keeps_fp32;
     if (alone || !open || buckets.back().elements + numel > limits.elements ||
-        buckets.back().data != data) {
+        buckets.back().data != data || buckets.back().keeps_fp32 != keeps_fp32) {
       buckets.push_back({.persistent = persistent,
                          .data = data,
+                         .keeps_fp32 = keeps_fp32,
                          .parts = static_cast<int>(group_size(limits.axes, data.shard))});
     }
     open = !alone;

@@ -27,6 +27,7 @@ struct BucketLayout {
   std::int64_t elements = 0;  // with padding; a multiple of parts · bucket_block
   bool persistent = false;    // weights stay gathered in ZeRO stage 3, too
   DataGroups data = {};       // of all its parameters
+  bool keeps_fp32 = false;    // its parameters do, whatever the dtype of the model
   int parts = 1;              // ranks of data.shard
   std::int64_t shard() const { return elements / parts; }
   struct Range {
@@ -58,9 +59,9 @@ struct BucketLimits {
 
 // Fills buckets group by group, in the order given, until the next parameter would exceed the
 // limit. No bucket spans two groups. Parameters below and above the persistence threshold are in
-// different buckets, and so are parameters that other ranks share (Placement::data). The shards of
-// a parameter are therefore the same in every ZeRO stage and, except for tied ones, wherever its
-// module stands in the pipeline. A tied parameter is a bucket of its own.
+// different buckets, and so are parameters that other ranks share (Placement::data) and those that
+// stay fp32. The shards of a parameter are therefore the same in every ZeRO stage and, except for
+// tied ones, wherever its module stands in the pipeline. A tied parameter is a bucket of its own.
 std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& groups,
                                          const BucketLimits&);
 

@@ -15,31 +15,43 @@ void bind_weights(const BucketLayout& layout, const Tensor& weights) {
 }
 
 ParameterBuckets::ParameterBuckets(Context& context, const std::vector<ParameterGroup>& groups,
-                                   const BucketOptions& options, const Topology& topology)
+                                   const BucketOptions& options, const Topology& topology,
+                                   const ParameterGroup& buffers)
     : options_(options) {
   for (BucketLayout& layout : layout_buckets(groups, options.limits)) {
-    Bucket bucket;
-    bucket.sharing = topology.of(layout.data.shard);
-    bucket.replicas = topology.of(layout.data.replicas);
-    const auto [begin, count] = layout.updated(options.zero_stage, bucket.sharing.rank());
-    bucket.begin = begin;
-    bucket.count = count;
-    if (options.zero_stage == 3 && !layout.persistent && bucket.shared()) {
-      bucket.shard = context.empty({bucket.count}, options.dtype, Category::parameter);
-      fill(context, bucket.shard, 0);
-    } else {
-      bucket.weights = context.empty({layout.elements}, options.dtype, Category::parameter);
-      fill(context, bucket.weights, 0);
-      bucket.shard = bucket.weights.flat(bucket.begin, bucket.count);
-      bind_weights(layout, bucket.weights);
-    }
-    if (options.dtype == DType::f32) bucket.master = bucket.shard;
-    for (const BucketEntry& entry : layout.entries) {
-      bucket_of_[entry.parameter.get()] = buckets_.size();
-    }
-    bucket.layout = std::move(layout);
-    buckets_.push_back(std::move(bucket));
+    add(context, std::move(layout), options.zero_stage, topology);
   }
+  updated_ = buckets_.size();
+  if (buffers.empty()) return;
+  for (BucketLayout& layout : layout_buckets({buffers}, options.limits)) {
+    add(context, std::move(layout), 0, topology);
+  }
+}
+
+void ParameterBuckets::add(Context& context, BucketLayout layout, int zero_stage,
+                           const Topology& topology) {
+  Bucket bucket;
+  bucket.sharing = topology.of(layout.data.shard);
+  bucket.replicas = topology.of(layout.data.replicas);
+  const auto [begin, count] = layout.updated(zero_stage, bucket.sharing.rank());
+  bucket.begin = begin;
+  bucket.count = count;
+  const DType dtype = layout.keeps_fp32 ? DType::f32 : options_.dtype;
+  if (zero_stage == 3 && !layout.persistent && bucket.shared()) {
+    bucket.shard = context.empty({bucket.count}, dtype, Category::parameter);
+    fill(context, bucket.shard, 0);
+  } else {
+    bucket.weights = context.empty({layout.elements}, dtype, Category::parameter);
+    fill(context, bucket.weights, 0);
+    bucket.shard = bucket.weights.flat(bucket.begin, bucket.count);
+    bind_weights(layout, bucket.weights);
+  }
+  if (dtype == DType::f32) bucket.master = bucket.shard;
+  for (const BucketEntry& entry : layout.entries) {
+    bucket_of_[entry.parameter.get()] = buckets_.size();
+  }
+  bucket.layout = std::move(layout);
+  buckets_.push_back(std::move(bucket));
 }
 
 void ParameterBuckets::keep_masters(Context& context) {
@@ -65,15 +77,16 @@ void ParameterBuckets::set(Context& context, const Parameter& parameter, const T
     const Tensor part = values.flat(from - first, count);
     const std::int64_t local = segment.offset + from - bucket.begin;
     if (!bucket.weights) copy(context, part, bucket.shard.flat(local, count));
-    if (bucket.master && options_.dtype != DType::f32) {
+    if (bucket.master && bucket.rounds_master()) {
       copy(context, part, bucket.master.flat(local, count));
     }
   }
 }
 
 void ParameterBuckets::round_masters(Context& context) {
-  if (dtype() == DType::f32) return;
-  for (const Bucket& bucket : buckets_) copy(context, bucket.master, bucket.shard);
+  for (const Bucket& bucket : buckets_) {
+    if (bucket.rounds_master()) copy(context, bucket.master, bucket.shard);
+  }
 }
 
 void ParameterBuckets::append_state(StateKind kind, const Topology& topology, State& into) const {

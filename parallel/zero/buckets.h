@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "core/context.h"
@@ -21,7 +23,8 @@
 namespace trident {
 
 struct BucketOptions {
-  DType dtype = DType::f32;  // of the weights; master weights are fp32
+  // Of the weights of parameters that don't keep fp32; master weights are fp32.
+  DType dtype = DType::f32;
   int zero_stage = 0;
   BucketLimits limits;
 };
@@ -42,6 +45,8 @@ struct Bucket {
   Tensor gradient;
 
   bool gathered() const { return !weights; }  // its weights are gathered before each use
+  // Whether the weights are of another type than the masters.
+  bool rounds_master() const { return shard.dtype() != DType::f32; }
   bool shared() const { return sharing.size() > 1; }
   // The number of this rank among all ranks that hold the same elements. `of_part` is its number
   // among the ranks that see the same samples (Topology::holder). With `cut` the elements are this
@@ -57,12 +62,17 @@ struct Bucket {
 class ParameterBuckets {
  public:
   // Allocates zeroed weights and binds the parameters to them. `groups` come from backward_groups()
-  // (models/architecture.h).
+  // (models/architecture.h), `buffers` from buffers_of(): parameters that no optimizer updates,
+  // fp32 and complete on every rank that shares them.
   ParameterBuckets(Context&, const std::vector<ParameterGroup>& groups, const BucketOptions&,
-                   const Topology&);
+                   const Topology&, const ParameterGroup& buffers = {});
 
-  std::vector<Bucket>& buckets() { return buckets_; }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  // The buckets that an optimizer updates.
+  std::span<Bucket> buckets() { return std::span(buckets_).first(updated_); }
+  std::span<const Bucket> buckets() const { return std::span(buckets_).first(updated_); }
+  // Those of the buffers.
+  std::span<const Bucket> buffers() const { return std::span(buckets_).subspan(updated_); }
+  std::span<const Bucket> with_buffers() const { return buckets_; }
   std::size_t bucket_of(const Parameter& parameter) const { return bucket_of_.at(&parameter); }
   DType dtype() const { return options_.dtype; }
   int zero_stage() const { return options_.zero_stage; }
@@ -83,8 +93,11 @@ class ParameterBuckets {
   void append_state(StateKind kind, const Topology&, State& into) const;
 
  private:
+  void add(Context&, BucketLayout, int zero_stage, const Topology&);
+
   BucketOptions options_;
   std::vector<Bucket> buckets_;
+  std::size_t updated_ = 0;  // buckets; the buffers' follow
   std::map<const Parameter*, std::size_t> bucket_of_;
 };
 

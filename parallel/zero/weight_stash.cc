@@ -32,7 +32,7 @@ void WeightStash::release(std::int64_t microbatch) {
 void WeightStash::drop(WeightVersion version) {
   users_.erase(version);
   if (kept_.erase(version) == 0) return;
-  for (const Bucket& bucket : buckets_.buckets()) {
+  for (const Bucket& bucket : buckets_.with_buffers()) {
     for (const BucketEntry& entry : bucket.layout.entries) entry.parameter->unstash(version);
   }
 }
@@ -40,7 +40,7 @@ void WeightStash::drop(WeightVersion version) {
 void WeightStash::keep(WeightVersion version, const std::vector<Tensor>& copies) {
   kept_[version] = copies;
   for (std::size_t i = 0; i < copies.size(); ++i) {
-    for (const BucketEntry& entry : buckets_.buckets()[i].layout.entries) {
+    for (const BucketEntry& entry : buckets_.with_buffers()[i].layout.entries) {
       entry.parameter->stash(version, copies[i]
                                           .flat(entry.offset, entry.numel)
                                           .view(entry.parameter->spec().placement.local()));
@@ -63,14 +63,14 @@ void WeightStash::resume_after(Context& context, WeightVersion updates, std::int
   }
   for (const std::int64_t age : wanted) {
     std::vector<Tensor> copies;
-    for (const Bucket& bucket : buckets_.buckets()) {
+    for (const Bucket& bucket : buckets_.with_buffers()) {
       copies.push_back(
           context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter));
       fill(context, copies.back(), 0);  // files hold no padding
     }
     keep(updates - age, copies);
   }
-  for (const Bucket& bucket : buckets_.buckets()) {
+  for (const Bucket& bucket : buckets_.with_buffers()) {
     for (const BucketEntry& entry : bucket.layout.entries) entry.parameter->set_live(live_);
   }
 }
@@ -78,7 +78,7 @@ void WeightStash::resume_after(Context& context, WeightVersion updates, std::int
 void WeightStash::append_state(const Topology& topology, State& into) const {
   for (const auto& [version, copies] : kept_) {
     for (std::size_t i = 0; i < copies.size(); ++i) {
-      const Bucket& bucket = buckets_.buckets()[i];
+      const Bucket& bucket = buckets_.with_buffers()[i];
       for (const BucketEntry& entry : bucket.layout.entries) {
         const Placement& placement = entry.parameter->spec().placement;
         into.tensors.push_back({.kind = StateKind::stashed,
@@ -98,7 +98,7 @@ void WeightStash::before_update(Context& context) {
   const bool needed = batch_ > 0 || users_.contains(live_);
   if (needed) {
     std::vector<Tensor> copies;
-    for (const Bucket& bucket : buckets_.buckets()) {
+    for (const Bucket& bucket : buckets_.with_buffers()) {
       copies.push_back(
           context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter));
       copy(context, bucket.weights, copies.back());
@@ -106,7 +106,7 @@ void WeightStash::before_update(Context& context) {
     keep(live_, copies);
   }
   ++live_;
-  for (const Bucket& bucket : buckets_.buckets()) {
+  for (const Bucket& bucket : buckets_.with_buffers()) {
     for (const BucketEntry& entry : bucket.layout.entries) entry.parameter->set_live(live_);
   }
 }

@@ -131,19 +131,23 @@ class Pricer {
   // Prices attention with its scores in memory: products for each head, and the kernels between
   // them over all s × s scores (Megatron-LM before fused attention).
   void add_scores(const TracedOperation& one, Seconds& seconds) const {
-    const std::int64_t s = config_.data.sequence_length, d = config_.head_dim();
+    const ModelConfig& model = config_.model;
+    const bool latent = model.kv_lora_rank > 0;
+    const std::int64_t s = config_.data.sequence_length;
+    const std::int64_t d = latent ? model.qk_head_dim + model.qk_pos_emb_head_dim : model.head_dim;
+    const std::int64_t e = latent ? model.v_head_dim : d;  // of a value head
     const bool backward = one.name == "attention_backward";
     // The trace has the rows of this rank's heads, in a backward those of their queries, keys and
     // values.
-    const std::int64_t a = config_.model.num_attention_heads, g = config_.model.num_query_groups;
-    const std::int64_t batch = one.shape.dim(0) / s, written = one.shape.dim(1) / d;
-    const std::int64_t heads = backward ? written * a / (a + 2 * g) : written;
+    const std::int64_t a = model.num_attention_heads, g = model.num_query_groups;
+    const std::int64_t batch = one.shape.dim(0) / s, written = one.shape.dim(1);
+    const std::int64_t heads = backward ? written * a / (a * d + g * (d + e)) : written / e;
     const double scores = static_cast<double>(batch * heads) * static_cast<double>(s * s);
     const double width = static_cast<double>(size_of(one.dtype));
-    const bool dropout = config_.model.attention_dropout > 0;
+    const bool dropout = model.attention_dropout > 0;
     for (int pass = 0; pass < (backward ? 2 : 1); ++pass) {
       seconds.products += product_seconds(machine_, one.dtype, s, s, d, batch * heads) +
-                          product_seconds(machine_, one.dtype, s, d, s, batch * heads);
+                          product_seconds(machine_, one.dtype, s, e, s, batch * heads);
     }
     // Softmax reads and writes the scores; its backward reads two tensors. Dropout does the same,
     // with a mask of one byte per score.

@@ -22,6 +22,7 @@ namespace {
 struct Sizes {
   std::int64_t layers, hidden, ffn, heads, groups, head_dim, vocabulary, sequence;
   std::int64_t expert_ffn, shared_ffn;  // 0: none
+  bool latent;                          // attention's heads have sizes of their own
 
   static Sizes of(const Config& config) {
     const ModelConfig& model = config.model;
@@ -34,7 +35,8 @@ struct Sizes {
             model.vocab_size,
             config.data.sequence_length,
             model.moe.ffn_hidden_size,
-            model.moe.shared_expert_intermediate_size};
+            model.moe.shared_expert_intermediate_size,
+            model.kv_lora_rank > 0};
   }
 
   // False where no size is left to halve. `tensor`: the number of ranks that must divide what is
@@ -55,7 +57,7 @@ struct Sizes {
       heads /= 2;
       if (groups > heads || heads % groups != 0) groups = std::max<std::int64_t>(1, groups / 2);
       if (heads % groups != 0 || groups % tensor != 0) groups = heads;
-    } else if (head_dim % 4 == 0 && head_dim > 8) {
+    } else if (!latent && head_dim % 4 == 0 && head_dim > 8) {
       head_dim /= 2;
     } else {
       return halve(vocabulary, 512, tensor) || halve(sequence, 16, 1);
@@ -68,14 +70,15 @@ struct Sizes {
   }
 
   std::vector<std::string> set() const {
-    return {fmt::format("model.num_layers={}", layers),
-            fmt::format("model.hidden_size={}", hidden),
-            fmt::format("model.ffn_hidden_size={}", ffn),
-            fmt::format("model.num_attention_heads={}", heads),
-            fmt::format("model.num_query_groups={}", groups),
-            fmt::format("model.head_dim={}", head_dim),
-            fmt::format("model.vocab_size={}", vocabulary),
-            fmt::format("data.sequence_length={}", sequence)};
+    std::vector<std::string> keys{fmt::format("model.num_layers={}", layers),
+                                  fmt::format("model.hidden_size={}", hidden),
+                                  fmt::format("model.ffn_hidden_size={}", ffn),
+                                  fmt::format("model.num_attention_heads={}", heads),
+                                  fmt::format("model.num_query_groups={}", groups),
+                                  fmt::format("model.vocab_size={}", vocabulary),
+                                  fmt::format("data.sequence_length={}", sequence)};
+    if (!latent) keys.push_back(fmt::format("model.head_dim={}", head_dim));
+    return keys;
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "models/embedding.h"
 #include "models/experts.h"
 #include "models/head.h"
+#include "models/latent_attention.h"
 #include "models/mlp.h"
 #include "models/norm.h"
 #include "parallel/tensor/vocabulary.h"
@@ -236,6 +237,20 @@ LayerCase attention_case(const std::string& name, const TransformerShape& shape)
              const Values& x) { return reference::attention(x, weights, "attention", s, batch); }};
 }
 
+LayerCase latent_case(const std::string& name, const TransformerShape& shape) {
+  return {name,
+          shape,
+          [](const ParallelContext& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(new LatentAttention(parallel, s, "attention"));
+          },
+          rows_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values& x) {
+            return reference::latent_attention(x, weights, "attention", s, batch);
+          }};
+}
+
 LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
@@ -368,13 +383,24 @@ std::vector<LayerCase> layer_cases() {
   balanced.experts.router.score = RouterScore::sigmoid;
   balanced.experts.router.scaling = 2.5;
   balanced.experts.shared_ffn = 4;
-  balanced.experts.sequence_loss = 0.75;
+  balanced.experts.balancing_loss = 0.75;
   balanced.experts.z_loss = 0.25;
   TransformerShape limited = mixtral;
   limited.experts.capacity_factor = 0.7;  // three of six tokens
   TransformerShape single = mixtral;
   single.experts.router = {.experts = 4, .topk = 1};
-  single.experts.sequence_loss = 0.5;
+  single.experts.balancing_loss = 0.5;
+  TransformerShape micro_batch = balanced;  // Megatron's aux_loss
+  micro_batch.experts.balances_micro_batch = true;
+  micro_batch.experts.z_loss = 0;
+  TransformerShape latent = llama_shape();
+  latent.hidden = 16;
+  latent.heads = latent.groups = 4;
+  latent.latent = {.rank = 6, .plain = 4, .rotary = 2, .value = 3};
+  TransformerShape query_latent = latent;  // DeepSeek-V3 with biases and a scaling
+  query_latent.latent.query_rank = 5;
+  query_latent.latent.score_scale = 1.25f;
+  query_latent.qkv_bias = query_latent.output_bias = true;
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),
           linear_case("ColumnParallelLinear", LinearRole::column),
@@ -392,11 +418,14 @@ std::vector<LayerCase> layer_cases() {
           attention_case("AttentionWithNorms", normed),
           attention_case("AttentionWithWindow", windowed),
           attention_case("AttentionWithScaledPositions", scaled),
+          latent_case("AttentionLatent", latent),
+          latent_case("AttentionWithALatentOfQueries", query_latent),
           mlp_case("MlpSwigluWithBiases", all_biased),
           mlp_case("MlpGelu", gpt2_shape()),
           mlp_case("MlpSwiglu", llama_shape()),
           experts_case("Experts", mixtral),
           experts_case("ExpertsWithASharedOneAndLosses", balanced),
+          experts_case("ExpertsBalancedInAMicroBatch", micro_batch),
           experts_case("ExpertsOneAToken", single),
           experts_case("ExpertsWithACapacity", limited),
           block_case("BlockGpt2", gpt2_shape()),

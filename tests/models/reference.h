@@ -144,6 +144,77 @@ inline Values attention(const Values& x, const Weights& weights, const std::stri
                 heads * dim);
 }
 
+// Rotates the pairs (2i, 2i + 1) of D elements at `position`.
+inline void rotate_neighbours(double* x, std::size_t dim, std::size_t position,
+                              const RotaryFrequencies& frequencies) {
+  for (std::size_t i = 0; i < dim / 2; ++i) {
+    const double angle = static_cast<double>(position) *
+                         frequencies.of(static_cast<std::int64_t>(i), static_cast<int>(dim));
+    const double a = x[2 * i], b = x[2 * i + 1];
+    x[2 * i] = (a * std::cos(angle) - b * std::sin(angle)) * frequencies.amplitude;
+    x[2 * i + 1] = (b * std::cos(angle) + a * std::sin(angle)) * frequencies.amplitude;
+  }
+}
+
+inline Values latent_attention(const Values& x, const Weights& weights, const std::string& name,
+                               const TransformerShape& shape, const Batch& batch) {
+  const LatentShape& latent = shape.latent;
+  const std::size_t hidden = count(shape.hidden), heads = count(shape.heads);
+  const std::size_t rank = count(latent.rank), plain = count(latent.plain);
+  const std::size_t rotary = count(latent.rotary), value = count(latent.value);
+  const std::size_t dim = plain + rotary, down = rank + rotary, up = plain + value;
+  const auto bias = [&](const char* of) { return find(weights, name + of + std::string(".bias")); };
+  Values q;
+  if (latent.query_rank > 0) {
+    Values low = linear(x, weights.at(name + ".q_down.weight"), bias(".q_down"), hidden);
+    const Values& weight = weights.at(name + ".q_latent_norm.weight");
+    for (std::size_t at = 0; at < low.size(); at += weight.size()) {
+      norm_head(&low[at], weight, latent.norm_epsilon);
+    }
+    q = linear(low, weights.at(name + ".q_up.weight"), nullptr, weight.size());
+  } else {
+    q = linear(x, weights.at(name + ".q.weight"), nullptr, hidden);
+  }
+  Values both = linear(x, weights.at(name + ".kv_down.weight"), bias(".kv_down"), hidden);
+  Values low(batch.rows() * rank);
+  for (std::size_t t = 0; t < batch.rows(); ++t) {
+    const std::size_t position = t % batch.sequence;
+    norm_head(&both[t * down], weights.at(name + ".kv_latent_norm.weight"), latent.norm_epsilon);
+    std::copy_n(&both[t * down], rank, &low[t * rank]);
+    rotate_neighbours(&both[t * down + rank], rotary, position, shape.rotary_frequencies);
+    for (std::size_t a = 0; a < heads; ++a) {
+      rotate_neighbours(&q[(t * heads + a) * dim + plain], rotary, position,
+                        shape.rotary_frequencies);
+    }
+  }
+  const Values kv = linear(low, weights.at(name + ".kv_up.weight"), nullptr, rank);
+  Values out(batch.rows() * heads * value, 0.0);
+  for (std::size_t t = 0; t < batch.rows(); ++t) {
+    for (std::size_t a = 0; a < heads; ++a) {
+      const double* const query = &q[(t * heads + a) * dim];
+      Values share;
+      double total = 0;
+      for (std::size_t s = t - t % batch.sequence; s <= t; ++s) {
+        double score = 0;
+        for (std::size_t d = 0; d < plain; ++d) score += query[d] * kv[(s * heads + a) * up + d];
+        for (std::size_t d = 0; d < rotary; ++d) {
+          score += query[plain + d] * both[s * down + rank + d];
+        }
+        share.push_back(std::exp(score * latent.score_scale / std::sqrt(static_cast<double>(dim))));
+        total += share.back();
+      }
+      for (std::size_t j = 0; j < share.size(); ++j) {
+        const std::size_t s = t - t % batch.sequence + j;
+        for (std::size_t d = 0; d < value; ++d) {
+          out[(t * heads + a) * value + d] +=
+              share[j] / total * kv[(s * heads + a) * up + plain + d];
+        }
+      }
+    }
+  }
+  return linear(out, weights.at(name + ".output.weight"), bias(".output"), heads * value);
+}
+
 inline double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
@@ -248,13 +319,14 @@ inline double balancing_losses(const Values& x, const Weights& weights, const st
                                const TransformerShape& shape, const Batch& batch) {
   const ExpertsShape& of = shape.experts;
   const std::size_t hidden = count(shape.hidden), experts = count(of.router.experts);
-  const auto tokens = static_cast<double>(batch.sequence);
+  const std::size_t sets = of.balances_micro_batch ? 1 : batch.batch, rows = batch.rows() / sets;
+  const auto tokens = static_cast<double>(rows);
   double total = 0;
-  for (std::size_t b = 0; b < batch.batch; ++b) {
+  for (std::size_t b = 0; b < sets; ++b) {
     Values share(experts), probability(experts);
-    for (std::size_t s = 0; s < batch.sequence; ++s) {
+    for (std::size_t s = 0; s < rows; ++s) {
       const Routed r =
-          route(&x[(b * batch.sequence + s) * hidden], weights.at(name + ".router.weight"), shape);
+          route(&x[(b * rows + s) * hidden], weights.at(name + ".router.weight"), shape);
       for (const std::size_t e : r.chosen) {
         share[e] += static_cast<double>(experts) / static_cast<double>(of.router.topk) / tokens;
       }
@@ -266,7 +338,7 @@ inline double balancing_losses(const Values& x, const Weights& weights, const st
       total += of.z_loss * std::pow(std::log(exponentials), 2);
     }
     for (std::size_t e = 0; e < experts; ++e) {
-      total += tokens * of.sequence_loss * share[e] * probability[e];
+      total += tokens * of.balancing_loss * share[e] * probability[e];
     }
   }
   return total;

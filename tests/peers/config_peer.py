@@ -35,7 +35,11 @@ PUBLISHED = {"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": T
 EXPERTS = {"mixtral": {"num_local_experts": 4},
            "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
                          "shared_expert_intermediate_size": 20},
-           "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12}}
+           "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12},
+           "deepseek_v3": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
+                           "topk_group": 1, "moe_intermediate_size": 12, "q_lora_rank": 6,
+                           "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 8,
+                           "v_head_dim": 4, "first_k_dense_replace": 1}}
 ONE_WINDOW = ("mistral", "mixtral", "qwen3_moe")  # of all layers or of none
 
 
@@ -44,9 +48,11 @@ def small(kind):
         return {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
                 "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
                 "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
-                "qwen3_moe": transformers.Qwen3MoeConfig}[kind](
+                "qwen3_moe": transformers.Qwen3MoeConfig,
+                "deepseek_v3": transformers.DeepseekV3Config}[kind](
             **EXPERTS.get(kind, {}), vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
-            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=16)
+            num_attention_heads=4, num_key_value_heads=4 if kind == "deepseek_v3" else 2,
+            max_position_embeddings=16)
     return transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=4,
                                    bos_token_id=1, eos_token_id=1)
 

@@ -26,7 +26,8 @@ import safetensors.torch
 import torch
 import transformers
 
-FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe"]
+FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe",
+            "deepseek_v3"]
 NEAR = 3e-6  # logits of a router that fp32 may order otherwise
 TOLERANCE = 1e-5  # losses: relative; gradients: norm of the difference over the norm
 
@@ -55,8 +56,20 @@ def draw_scaling(rng):
 
 
 def draw_experts(rng, architecture, layers, ffn):
-    if architecture not in ("mixtral", "qwen2_moe", "qwen3_moe"):
+    if architecture not in ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"):
         return None
+    if architecture == "deepseek_v3":
+        groups = rng.choice([1, 2, 3])
+        count = groups * rng.choice([2, 4])
+        group_topk = rng.randrange(1, groups + 1)
+        most = count // groups * group_topk
+        width = 4 * rng.randrange(3, 12)
+        return {"num": count, "topk": rng.choice([1, min(3, most), most]), "ffn": width,
+                "shared": rng.choice([1, 2]) * width, "norm": rng.random() < 0.7,
+                "aux": rng.choice([0.0, 0.05, 1.0]), "z": rng.choice([0.0, 0.02, 0.3]),
+                "dense": tuple(range(rng.randrange(0, layers))), "groups": groups,
+                "group_topk": group_topk, "scaling": rng.choice([1.0, 2.5]),
+                "rate": rng.choice([0.0, 2.0**-7, 2.0**-10])}
     count = rng.choice([4, 6, 8, 12])
     free = architecture != "mixtral"
     dense = [i for i in range(layers) if free and rng.random() < 0.3]
@@ -69,6 +82,14 @@ def draw_experts(rng, architecture, layers, ffn):
             "dense": tuple(dense[:layers - 1])}
 
 
+def draw_latent(rng, architecture):
+    if architecture != "deepseek_v3":
+        return None
+    return {"q_rank": rng.choice([None, 6, 20]), "kv_rank": rng.choice([4, 12, 24]),
+            "nope": rng.choice([4, 10, 16]), "rope": rng.choice([2, 4, 8]),
+            "value": rng.choice([3, 8, 20])}
+
+
 def draw_case(rng, architecture, iterations):
     heads = rng.choice([4, 6, 8])
     hidden = heads * rng.choice([4, 6, 8, 10])
@@ -76,7 +97,11 @@ def draw_case(rng, architecture, iterations):
     layers = rng.randrange(2, 7)
     head_dim = rng.choice([None, 4, 6, 12]) if rotary else None
     window, window_layers = draw_window(rng, architecture, layers)
-    groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if rotary else heads
+    latent = draw_latent(rng, architecture)
+    if latent:
+        head_dim = None
+    grouped = rotary and not latent
+    groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if grouped else heads
     sequence = rng.randrange(9, 25)
     ffn = 4 * rng.randrange(9, 40)
     global_batch = rng.choice([4, 6, 8, 12])
@@ -96,9 +121,10 @@ def draw_case(rng, architecture, iterations):
         padding=rng.choice([0, 1, 2]) if rotary and rng.random() < 0.8 else None,
         head_dim=head_dim, window=window, window_layers=window_layers,
         rope_scaling=draw_scaling(rng) if rotary and rng.random() < 0.6 else None,
-        attention_bias=architecture in ("llama", "qwen3", "qwen3_moe") and rng.random() < 0.5,
+        attention_bias=(architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
+                        and rng.random() < 0.5),
         mlp_bias=architecture == "llama" and rng.random() < 0.5,
-        experts=draw_experts(rng, architecture, layers, ffn))
+        experts=draw_experts(rng, architecture, layers, ffn), latent=latent)
 
 
 def draw_layouts(rng, case, count=3):
@@ -259,9 +285,10 @@ def check_weights(checks, program, config, case, tokens, trained, saved, run, wh
     return loaded
 
 
-def check_fused(checks, program, model, saved, folder, what):
+def check_fused(checks, program, saved, folder, what):
     """The program reads the experts of a layer in one tensor, as transformers 5 can write them."""
-    model.float().save_pretrained(folder / "fused", save_original_format=False)
+    model = transformers.AutoModelForCausalLM.from_pretrained(saved, dtype=torch.float32)
+    model.save_pretrained(folder / "fused", save_original_format=False)
     names = safetensors.torch.load_file(folder / "fused" / "model.safetensors")
     checks.expect(any(name.endswith("experts.gate_up_proj") for name in names), f"{what}: fused")
     run_program([program, "import", folder / "fused", folder / "parted"])
@@ -269,6 +296,16 @@ def check_fused(checks, program, model, saved, folder, what):
     got = safetensors.torch.load_file(folder / "parted" / "model.safetensors")
     checks.expect(got.keys() == want.keys() and all(torch.equal(got[n], want[n]) for n in want),
                   f"{what}: fused experts differ from separate ones")
+
+
+def check_biases(checks, trained, saved, what):
+    """The biases that balanced the experts are bit-equal to the reference's."""
+    got = safetensors.torch.load_file(saved / "model.safetensors")
+    for name, module in trained.named_modules():
+        if isinstance(module, make_golden.Float64SigmoidRouter):
+            bias = got[f"{name}.e_score_correction_bias"]
+            checks.expect(bias.dtype == torch.float32 and torch.equal(bias, module.bias.float()),
+                          f"{what}: biases of {name}: got {bias}, need {module.bias}")
 
 
 def check_generate(checks, program, case, tokens, model, saved, what):
@@ -306,11 +343,12 @@ def check_case(checks, rng, program, case, folder, count):
         run, saved = folder / f"run-{i}", folder / f"saved-{i}"
         metrics = train(program, config, run, {**layout, "checkpoint.save": str(saved)})
         check_training(checks, case, golden, gradients, metrics, run, what)
+        check_biases(checks, trained, saved, what)
     loaded = check_weights(checks, program, config, case, tokens, trained, saved,
                            folder / "run-again", what)
     check_generate(checks, program, case, tokens, loaded, saved, what)
     if case.experts:
-        check_fused(checks, program, loaded, saved, folder, what)
+        check_fused(checks, program, saved, folder, what)
 
 
 def main():

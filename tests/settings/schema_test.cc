@@ -33,6 +33,8 @@ model: architecture num_layers hidden_size num_attention_heads num_query_groups 
   max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings attention_bias mlp_bias norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
   moe/num_experts moe/router_topk moe/ffn_hidden_size moe/shared_expert_intermediate_size
+  kv_lora_rank q_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
+  moe/router_enable_expert_bias moe/router_bias_update_rate moe/router_dtype
   moe/shared_expert_gate moe/layer_freq moe/router_score_function moe/norm_topk_prob
   moe/router_topk_scaling_factor moe/router_num_groups moe/router_group_topk
   moe/router_load_balancing_type moe/aux_loss_coeff moe/z_loss_coeff moe/expert_capacity_factor
@@ -155,9 +157,9 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(schema["allOf"][1]["then"]["properties"]["model"]["required"],
             json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
-  EXPECT_EQ(
-      model["properties"]["architecture"]["enum"],
-      json({"gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}));
+  EXPECT_EQ(model["properties"]["architecture"]["enum"],
+            json({"deepseek_v3", "gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe",
+                  "qwen3", "qwen3_moe"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
             json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));

@@ -137,7 +137,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre("config: /model/moe/num_experts: is missing; mixtral has experts"));
   EXPECT_THAT(problems_of({"model.moe.num_experts=4"}),
               ElementsAre("config: /model/moe/num_experts: gpt2 has no experts; leave it out, or "
-                          "use mixtral, qwen2_moe or qwen3_moe"));
+                          "use deepseek_v3, mixtral, qwen2_moe or qwen3_moe"));
   EXPECT_THAT(problems_of({"model.moe.router_topk=4", kExpert + "2"}),
               ElementsAre("config: /model/moe/router_topk: has no effect without num_experts; "
                           "leave it out, or give that",
@@ -148,7 +148,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
                           "token can choose from; use at most 4"));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "norm_topk_prob=false"})),
               ElementsAre(HasSubstr("mixtral's weights are divided by their sum; leave it out, or "
-                                    "use qwen2_moe or qwen3_moe")));
+                                    "use deepseek_v3, qwen2_moe or qwen3_moe")));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "layer_freq=[1, 0, 1, 1]"})),
               ElementsAre(HasSubstr("mixtral has experts in all layers")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=[1, 0]"})),
@@ -159,6 +159,57 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre(HasSubstr("/model/moe/layer_freq: ")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "router_num_groups=2"})),
               ElementsAre(HasSubstr("qwen3_moe's experts form no groups; leave it out")));
+}
+
+TEST(ConfigConstraints, LatentAttentionAndBiasesOfExperts) {
+  const auto deepseek = [](std::vector<std::string> keys) {
+    std::vector<std::string> all{"model.architecture=deepseek_v3", "model.ffn_hidden_size=96",
+                                 "model.moe.num_experts=4", "model.moe.ffn_hidden_size=24",
+                                 "model.moe.shared_expert_intermediate_size=48"};
+    all.insert(all.end(), keys.begin(), keys.end());
+    return all;
+  };
+  const ModelConfig model =
+      small_config(deepseek({"model.kv_lora_rank=32", "model.qk_pos_emb_head_dim=16"})).model;
+  EXPECT_EQ(model.qk_head_dim, 128);
+  EXPECT_EQ(model.v_head_dim, 128);
+  EXPECT_EQ(model.head_dim, 16);
+  EXPECT_EQ(model.q_lora_rank, 0);
+  EXPECT_TRUE(model.moe.router_enable_expert_bias);
+  EXPECT_EQ(model.moe.router_dtype, "fp32");
+  EXPECT_EQ(model.moe.router_score_function, "sigmoid");
+  EXPECT_EQ(small_config(with_experts({"num_experts=4"})).model.moe.router_dtype, "model");
+
+  EXPECT_THAT(problems_of(deepseek({})),
+              ElementsAre("config: /model/kv_lora_rank: must be given for deepseek_v3"));
+  const auto with_rank = [&](std::vector<std::string> keys) {
+    keys.emplace_back("model.kv_lora_rank=32");
+    return problems_of(deepseek(keys));
+  };
+  EXPECT_THAT(with_rank({"model.qk_pos_emb_head_dim=7"}),
+              ElementsAre(HasSubstr("/model/qk_pos_emb_head_dim: 7 is odd")));
+  EXPECT_THAT(with_rank({"model.head_dim=8"}),
+              ElementsAre("config: /model/head_dim: 8 differs from qk_pos_emb_head_dim (64); leave "
+                          "it out"));
+  EXPECT_THAT(with_rank({"model.num_query_groups=2"}),
+              ElementsAre(HasSubstr("deepseek_v3 has no grouped queries")));
+  EXPECT_THAT(with_rank({"model.moe.layer_freq=[1, 0, 1, 1]"}),
+              ElementsAre(HasSubstr("has experts in all layers but the first ones")));
+  EXPECT_THAT(with_rank({"model.moe.shared_expert_intermediate_size=40"}),
+              ElementsAre(HasSubstr("40 is not a multiple of ffn_hidden_size (24), as "
+                                    "deepseek_v3's files need; use 24 or 48")));
+  EXPECT_THAT(with_rank({"model.moe.shared_expert_intermediate_size=0"}),
+              ElementsAre(HasSubstr("is missing; deepseek_v3 has a shared expert")));
+  EXPECT_THAT(with_rank({"model.moe.router_enable_expert_bias=false"}),
+              ElementsAre(HasSubstr("give router_bias_update_rate 0 to keep them")));
+  EXPECT_THAT(with_rank({"model.sliding_window=8"}),
+              ElementsAre(HasSubstr("deepseek_v3 has no window")));
+  EXPECT_THAT(problems_of({"model.v_head_dim=8"}),
+              ElementsAre("config: /model/v_head_dim: gpt2 has no latent attention; leave it out, "
+                          "or use deepseek_v3"));
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "router_enable_expert_bias=true"})),
+              ElementsAre(HasSubstr("mixtral's files have no biases of experts; leave it out, or "
+                                    "use deepseek_v3")));
 }
 
 TEST(ConfigConstraints, WidthsAndListsOfExperts) {
@@ -300,7 +351,8 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
       ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
+                  "it out, or use deepseek_v3, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 "
+                  "or qwen3_moe"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {

@@ -1,0 +1,216 @@
+// DeepSeek-V3's files, as transformers' DeepseekV3ForCausalLM stores them: Llama's, with the
+// projections of latent attention, experts with biases in all layers but the first ones, and one
+// that all tokens take.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files/json.h"
+#include "models/expert_formats.h"
+#include "models/llama_formats.h"
+
+namespace trident {
+namespace {
+
+using Use = HuggingFaceUse;
+
+// The keys that transformers' DeepseekV3Config, 4.51 to 5.24, has beside Llama's.
+constexpr HuggingFaceKey deepseek_v3_keys[] = {
+    {"attention_bias", Use::model},
+    {"pretraining_tp", Use::training},
+    {"q_lora_rank", Use::model},
+    {"kv_lora_rank", Use::model},
+    {"qk_nope_head_dim", Use::model},
+    {"qk_rope_head_dim", Use::model},
+    {"v_head_dim", Use::model},
+    // These two follow from the others, whatever the file says.
+    {"qk_head_dim", Use::file},
+    {"head_dim", Use::file},
+    {"rope_interleave", Use::fixed, "[true]"},
+    {"n_routed_experts", Use::model},
+    {"num_local_experts", Use::model},
+    {"num_experts_per_tok", Use::model},
+    {"moe_intermediate_size", Use::model},
+    {"n_shared_experts", Use::model},
+    {"n_group", Use::model},
+    {"topk_group", Use::model},
+    {"first_k_dense_replace", Use::model},
+    {"norm_topk_prob", Use::model},
+    {"routed_scaling_factor", Use::model},
+    {"output_router_logits", Use::training},
+    // The layers behind the last one, which predict further tokens; they are passed over.
+    {"num_nextn_predict_layers", Use::model},
+    {"num_mtp_layers", Use::model},
+    {"quantization_config", Use::model},
+};
+
+constexpr std::string_view deepseek_v3_classes[] = {"DeepseekV3ForCausalLM", "DeepseekV3Model"};
+
+const std::vector<StoredTensor>& deepseek_v3_tensors() {
+  static const std::vector<StoredTensor> tensors =
+      with_expert_tensors({{.ours = "layers.*.attention.q.weight",
+                            .hugging_face = "model.layers.*.self_attn.q_proj.weight",
+                            .gguf = "blk.*.attn_q.weight"},
+                           {.ours = "layers.*.attention.q_down.weight",
+                            .hugging_face = "model.layers.*.self_attn.q_a_proj.weight",
+                            .gguf = "blk.*.attn_q_a.weight"},
+                           {.ours = "layers.*.attention.q_down.bias",
+                            .hugging_face = "model.layers.*.self_attn.q_a_proj.bias",
+                            .gguf = "blk.*.attn_q_a.bias"},
+                           {.ours = "layers.*.attention.q_latent_norm.weight",
+                            .hugging_face = "model.layers.*.self_attn.q_a_layernorm.weight",
+                            .gguf = "blk.*.attn_q_a_norm.weight"},
+                           {.ours = "layers.*.attention.q_up.weight",
+                            .hugging_face = "model.layers.*.self_attn.q_b_proj.weight",
+                            .gguf = "blk.*.attn_q_b.weight"},
+                           {.ours = "layers.*.attention.kv_down.weight",
+                            .hugging_face = "model.layers.*.self_attn.kv_a_proj_with_mqa.weight",
+                            .gguf = "blk.*.attn_kv_a_mqa.weight"},
+                           {.ours = "layers.*.attention.kv_down.bias",
+                            .hugging_face = "model.layers.*.self_attn.kv_a_proj_with_mqa.bias",
+                            .gguf = "blk.*.attn_kv_a_mqa.bias"},
+                           {.ours = "layers.*.attention.kv_latent_norm.weight",
+                            .hugging_face = "model.layers.*.self_attn.kv_a_layernorm.weight",
+                            .gguf = "blk.*.attn_kv_a_norm.weight"},
+                           {.ours = "layers.*.attention.kv_up.weight",
+                            .hugging_face = "model.layers.*.self_attn.kv_b_proj.weight",
+                            .gguf = "blk.*.attn_kv_b.weight"},
+                           {.ours = "layers.*.mlp.router.weight",
+                            .hugging_face = "model.layers.*.mlp.gate.weight",
+                            .gguf = "blk.*.ffn_gate_inp.weight"},
+                           {.ours = "layers.*.mlp.router.expert_bias",
+                            .hugging_face = "model.layers.*.mlp.gate.e_score_correction_bias",
+                            .gguf = "blk.*.exp_probs_b.bias"},
+                           {.ours = "layers.*.mlp.experts.up",
+                            .hugging_face = "model.layers.*.mlp.experts.#.gate_proj.weight",
+                            .gguf = "blk.*.ffn_gate_exps.weight",
+                            .rows = StoredRows::expert_gate,
+                            .fused = "model.layers.*.mlp.experts.gate_up_proj"},
+                           {.ours = "layers.*.mlp.experts.up",
+                            .hugging_face = "model.layers.*.mlp.experts.#.up_proj.weight",
+                            .gguf = "blk.*.ffn_up_exps.weight",
+                            .rows = StoredRows::expert_up,
+                            .fused = "model.layers.*.mlp.experts.gate_up_proj"},
+                           {.ours = "layers.*.mlp.experts.down",
+                            .hugging_face = "model.layers.*.mlp.experts.#.down_proj.weight",
+                            .gguf = "blk.*.ffn_down_exps.weight",
+                            .rows = StoredRows::expert_down,
+                            .fused = "model.layers.*.mlp.experts.down_proj"},
+                           {.ours = "layers.*.mlp.shared.up.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_experts.gate_proj.weight",
+                            .gguf = "blk.*.ffn_gate_shexp.weight",
+                            .rows = StoredRows::shared_gate},
+                           {.ours = "layers.*.mlp.shared.up.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_experts.up_proj.weight",
+                            .gguf = "blk.*.ffn_up_shexp.weight",
+                            .rows = StoredRows::shared_up},
+                           {.ours = "layers.*.mlp.shared.down.weight",
+                            .hugging_face = "model.layers.*.mlp.shared_experts.down_proj.weight",
+                            .gguf = "blk.*.ffn_down_shexp.weight"}});
+  return tensors;
+}
+
+std::string deepseek_v3_write_config(const Config& config) {
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = model.moe;
+  nlohmann::ordered_json written = llama_config(config, "deepseek_v3", "DeepseekV3ForCausalLM");
+  written["attention_bias"] = model.attention_bias;
+  written["q_lora_rank"] = nullptr;
+  if (model.q_lora_rank > 0) written["q_lora_rank"] = model.q_lora_rank;
+  written["kv_lora_rank"] = model.kv_lora_rank;
+  written["qk_nope_head_dim"] = model.qk_head_dim;
+  written["qk_rope_head_dim"] = model.qk_pos_emb_head_dim;
+  written["qk_head_dim"] = model.qk_head_dim + model.qk_pos_emb_head_dim;
+  written["v_head_dim"] = model.v_head_dim;
+  written["rope_interleave"] = true;
+  written["n_routed_experts"] = moe.num_experts;
+  written["num_experts_per_tok"] = moe.router_topk;
+  written["moe_intermediate_size"] = moe.ffn_hidden_size;
+  written["n_shared_experts"] = moe.shared_expert_intermediate_size / moe.ffn_hidden_size;
+  written["n_group"] = moe.router_num_groups;
+  written["topk_group"] = moe.router_group_topk;
+  written["norm_topk_prob"] = moe.norm_topk_prob;
+  written["routed_scaling_factor"] = moe.router_topk_scaling_factor;
+  written["first_k_dense_replace"] = std::ranges::find(moe.layer_freq, 1) - moe.layer_freq.begin();
+  written["num_nextn_predict_layers"] = 0;
+  return json_text(written, 2);
+}
+
+// n_routed_experts is the key's name in the class; transformers 5 knows the other one, too.
+std::string_view count_key(const HuggingFaceConfig& hf) {
+  return hf.gives("num_local_experts") && !hf.gives("n_routed_experts") ? "num_local_experts"
+                                                                        : "n_routed_experts";
+}
+
+std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
+  if (hf.gives("quantization_config")) {
+    hf.refuse("quantization_config",
+              "quantized weights are not read; convert the folder to bf16 first, for FP8 by "
+              "inference/fp8_cast_bf16.py of DeepSeek-V3's repository");
+  }
+  nlohmann::json model = llama_model(hf, "deepseek_v3", {.groups = 128});
+  model["attention_bias"] = hf.flag_or("attention_bias", false);
+  if (model["num_query_groups"] != model["num_attention_heads"]) {
+    hf.refuse("num_key_value_heads",
+              fmt::format("latent attention has as many as num_attention_heads ({}){}",
+                          model["num_attention_heads"].get<std::int64_t>(),
+                          hf.is_missing("num_key_value_heads") ? "; transformers takes 128" : ""));
+  }
+  const std::int64_t rotary = hf.size_or("qk_rope_head_dim", 64);
+  model["head_dim"] = rotary;
+  model["q_lora_rank"] = hf.is_missing("q_lora_rank") ? 1536
+                         : hf.gives("q_lora_rank")    ? hf.size("q_lora_rank")
+                                                      : 0;
+  model["kv_lora_rank"] = hf.size_or("kv_lora_rank", 512);
+  model["qk_head_dim"] = hf.size_or("qk_nope_head_dim", 128);
+  model["qk_pos_emb_head_dim"] = rotary;
+  model["v_head_dim"] = hf.size_or("v_head_dim", 128);
+  const auto layers = model.at("num_layers").get<std::int64_t>();
+  if (layers <= most_layers) {  // else the model is refused for its size
+    std::vector<std::int64_t> freq(static_cast<std::size_t>(layers), 1);
+    const std::int64_t dense =
+        std::clamp<std::int64_t>(hf.whole_or("first_k_dense_replace", 3), 0, layers);
+    std::fill_n(freq.begin(), dense, 0);
+    const std::int64_t ffn = hf.size_or("moe_intermediate_size", 2048);
+    nlohmann::json moe =
+        moe_model(hf, {.count_key = count_key(hf), .topk = 8, .has_loss = false}, ffn, freq);
+    moe["norm_topk_prob"] = hf.flag_or("norm_topk_prob", true);
+    moe["router_topk_scaling_factor"] = hf.number_or("routed_scaling_factor", 2.5);
+    moe["router_num_groups"] = hf.size_or("n_group", 8);
+    moe["router_group_topk"] = hf.size_or("topk_group", 4);
+    const std::int64_t shared = hf.size_or("n_shared_experts", 1);
+    if (shared <= 65536 && ffn <= 100'000'000) {
+      moe["shared_expert_intermediate_size"] = shared * ffn;
+    } else {
+      hf.refuse("n_shared_experts", "not supported; the shared experts are too large");
+    }
+    model["moe"] = std::move(moe);
+  }
+  hf.finish();
+  return json_text(model);
+}
+
+void deepseek_v3_gguf_keys(const Config&, GgufForm&) {
+  throw RequestError("Trident writes no GGUF file of a mixture of experts");
+}
+
+}  // namespace
+
+const FamilyFormatTables& deepseek_v3_formats() {
+  static const FamilyFormatTables tables{.model_type = "deepseek_v3",
+                                         .classes = deepseek_v3_classes,
+                                         .keys = {deepseek_v3_keys, llama_shared_keys()},
+                                         .tensors = deepseek_v3_tensors(),
+                                         .buffers = llama_buffers(),
+                                         .write_config = deepseek_v3_write_config,
+                                         .read_config = deepseek_v3_read_config,
+                                         .further_layers = true,
+                                         .gguf_architecture = "deepseek2",
+                                         .gguf_keys = deepseek_v3_gguf_keys};
+  return tables;
+}
+
+}  // namespace trident
