@@ -12,7 +12,7 @@ namespace trident {
 bool weights_are_finite(RankModel& model) {
   Context& context = model.context();
   std::int64_t broken = 0;
-  for (const Bucket& bucket : model.buckets().buckets()) {
+  for (const Bucket& bucket : model.buckets().with_buffers()) {
     const std::int64_t count = bucket.shard.numel();
     if (count == 0) continue;
     // Squares of weights don't overflow fp64, so a sum is finite if and only if all its terms are.

@@ -7,6 +7,7 @@
 // rank: nothing here communicates.
 #pragma once
 
+#include <cmath>
 #include <compare>
 #include <cstdint>
 
@@ -20,12 +21,14 @@ struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, groups = 0, head_dim = 0;
   std::int64_t key_positions = 0;   // K; 0: as many as queries
   std::int64_t value_head_dim = 0;  // E; 0: as head_dim
+  float score_factor = 1;           // of the scores, beside 1 / sqrt(D)
 
   std::int64_t keys() const { return key_positions > 0 ? key_positions : sequence; }
   std::int64_t value_dim() const { return value_head_dim > 0 ? value_head_dim : head_dim; }
   // The elements of a row that holds A query heads, then G key heads, then G value heads.
   std::int64_t row() const { return (heads + groups) * head_dim + groups * value_dim(); }
   std::int64_t out_row() const { return heads * value_dim(); }
+  float score_scale() const { return score_factor / std::sqrt(static_cast<float>(head_dim)); }
   auto operator<=>(const AttentionShape&) const = default;
 };
 
@@ -46,10 +49,10 @@ struct AttentionMask {
   std::int64_t offset() const { return query_begin - key_begin; }
 };
 
-// out = softmax(q kᵀ / sqrt(D), masked) v for each head; 0 where a query sees no key. The kernel
-// works by blocks with an online softmax, so its memory is linear in S (Dao 2022). The softmax and
-// its statistics are fp32. Calls over parts of the keys can be merged by their log_sum_exp (sinks
-// then belong to one of the calls).
+// out = softmax(q kᵀ · score_scale(), masked) v for each head; 0 where a query sees no key. The
+// kernel works by blocks with an online softmax, so its memory is linear in S (Dao 2022). The
+// softmax and its statistics are fp32. Calls over parts of the keys can be merged by their
+// log_sum_exp (sinks then belong to one of the calls).
 struct AttentionArgs {
   AttentionShape shape{};
   QueryKeyValue in;  // rows B·S, B·K, B·K, of one dtype

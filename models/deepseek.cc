@@ -37,14 +37,15 @@ class DeepSeekV3 final : public Llama {
                     .plain = model.qk_head_dim,
                     .rotary = model.qk_pos_emb_head_dim,
                     .value = model.v_head_dim,
-                    .score_scale = score_scale(model.rope_scaling)};
+                    .score_factor = score_factor(model.rope_scaling)};
     shape.head_size = shape.latent.key_dim();
+    shape.experts.fp32_router_weight = shape.experts.fp32_router;
     return shape;
   }
 
  private:
   // As transformers computes it (DeepseekV3Attention), for the scaling that reads the key.
-  static float score_scale(const RopeScalingConfig& scaling) {
+  static float score_factor(const RopeScalingConfig& scaling) {
     if (scaling.mscale_all_dim == 0 || scaling.factor <= 1) return 1;
     const double one = 0.1 * scaling.mscale_all_dim * std::log(scaling.factor) + 1;
     return static_cast<float>(one * one);

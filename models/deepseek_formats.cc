@@ -45,6 +45,8 @@ constexpr HuggingFaceKey deepseek_v3_keys[] = {
     {"num_nextn_predict_layers", Use::model},
     {"num_mtp_layers", Use::model},
     {"quantization_config", Use::model},
+    // Published folders point to DeepSeek's own code, which transformers' class replaces.
+    {"auto_map", Use::model},
 };
 
 constexpr std::string_view deepseek_v3_classes[] = {"DeepseekV3ForCausalLM", "DeepseekV3Model"};
@@ -151,6 +153,15 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
               "quantized weights are not read; convert the folder to bf16 first, for FP8 by "
               "inference/fp8_cast_bf16.py of DeepSeek-V3's repository");
   }
+  for (const char* key : {"qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank",
+                          "n_group", "topk_group", "num_experts_per_tok", "moe_intermediate_size",
+                          "n_shared_experts", "routed_scaling_factor", "first_k_dense_replace"}) {
+    if (!hf.is_missing(key) && !hf.gives(key)) hf.refuse(key, "transformers fails with this");
+  }
+  if (!hf.words_begin_with("auto_map", {"configuration_deepseek.", "modeling_deepseek."})) {
+    hf.refuse("auto_map", "not supported; only DeepSeek's own code is known");
+  }
+  hf.require_whole("first_k_dense_replace", false);
   nlohmann::json model = llama_model(hf, "deepseek_v3", {.groups = 128});
   model["attention_bias"] = hf.flag_or("attention_bias", false);
   if (model["num_query_groups"] != model["num_attention_heads"]) {
@@ -173,11 +184,16 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
     std::vector<std::int64_t> freq(static_cast<std::size_t>(layers), 1);
     const std::int64_t dense =
         std::clamp<std::int64_t>(hf.whole_or("first_k_dense_replace", 3), 0, layers);
+    if (dense == layers) {
+      hf.refuse("first_k_dense_replace",
+                fmt::format("not supported; it leaves none of {} layers experts", layers));
+    }
     std::fill_n(freq.begin(), dense, 0);
     const std::int64_t ffn = hf.size_or("moe_intermediate_size", 2048);
     nlohmann::json moe =
         moe_model(hf, {.count_key = count_key(hf), .topk = 8, .has_loss = false}, ffn, freq);
-    moe["norm_topk_prob"] = hf.flag_or("norm_topk_prob", true);
+    // null counts as false there.
+    moe["norm_topk_prob"] = hf.flag_or("norm_topk_prob", hf.is_missing("norm_topk_prob"));
     moe["router_topk_scaling_factor"] = hf.number_or("routed_scaling_factor", 2.5);
     moe["router_num_groups"] = hf.size_or("n_group", 8);
     moe["router_group_topk"] = hf.size_or("topk_group", 4);
@@ -191,6 +207,14 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
   }
   hf.finish();
   return json_text(model);
+}
+
+// transformers' class has a default of one.
+std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
+  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"}) {
+    if (!hf.is_missing(key)) return std::max<std::int64_t>(0, hf.whole_or(key, 0));
+  }
+  return 1;
 }
 
 void deepseek_v3_gguf_keys(const Config&, GgufForm&) {
@@ -207,7 +231,7 @@ const FamilyFormatTables& deepseek_v3_formats() {
                                          .buffers = llama_buffers(),
                                          .write_config = deepseek_v3_write_config,
                                          .read_config = deepseek_v3_read_config,
-                                         .further_layers = true,
+                                         .further_layers = deepseek_v3_further_layers,
                                          .gguf_architecture = "deepseek2",
                                          .gguf_keys = deepseek_v3_gguf_keys};
   return tables;

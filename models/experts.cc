@@ -59,7 +59,7 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
       layer_(layer),
       router_(parameter(name + ".router.weight",
                         parallel.replicated_for_shards({shape_.router.experts, shape.hidden}),
-                        shape.init_deviation, ParameterRole::router, shape_.fp32_router)),
+                        shape.init_deviation, ParameterRole::router, shape_.fp32_router_weight)),
       up_(parameter(name + ".experts.up",
                     parallel.experts({shape_.router.experts, 2 * shape_.ffn, shape.hidden}, 1,
                                      {shape_.ffn, shape_.ffn}),
@@ -138,6 +138,11 @@ void Experts::add_shared_gradient(Context& context, const MicroBatch& batch, con
   add(context, shared_->backward_input(context, batch, grad_output, saved.shared), grad_x);
 }
 
+Tensor Experts::router_weight(Context& context, const MicroBatch& batch) const {
+  const Tensor weight = router_.acquire(batch.version).tensor();
+  return shape_.fp32_router ? as(context, weight, DType::f32) : weight;
+}
+
 Tensor Experts::share(const Tensor& x) const {
   const ParallelContext::Range rows = parallel_.rows_to_send(x);
   return x.rows(rows.begin, rows.count);
@@ -179,9 +184,9 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
   saved.chosen = make({rows, router.topk}, DType::i32);
   saved.weights = make({rows, router.topk}, DType::f32);
   if (rows > 0) {  // a rank without rows takes part in all that follows
-    const WeightView weight = router_.acquire(batch.version);
-    gemm(context, {.a = as(context, own, weight.tensor().dtype()),
-                   .b = weight.tensor(),
+    const Tensor weight = router_weight(context, batch);
+    gemm(context, {.a = as(context, own, weight.dtype()),
+                   .b = weight,
                    .c = saved.logits,
                    .transpose_b = true});
   }
@@ -332,13 +337,13 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
                              .first_row = parallel_.first_row_to_send(grad_y),
                              .grad_square = shape_.z_loss * batch.loss_scale,
                              .grad_logits = saved.grad_logits});
-    const WeightView weight = router_.acquire(batch.version);
+    const Tensor weight = router_weight(context, batch);
     // A product's operands have one type.
-    saved.grad_logits = as(context, saved.grad_logits, weight.tensor().dtype());
+    saved.grad_logits = as(context, saved.grad_logits, weight.dtype());
     if (own.dim(0) == 0) return;
-    const bool alike = own.dtype() == weight.tensor().dtype();
+    const bool alike = own.dtype() == weight.dtype();
     const Tensor grad = alike ? own : context.empty(own.shape(), DType::f32, Category::activation);
-    gemm(context, {.a = saved.grad_logits, .b = weight.tensor(), .c = grad, .accumulate = alike});
+    gemm(context, {.a = saved.grad_logits, .b = weight, .c = grad, .accumulate = alike});
     if (!alike) add(context, as(context, grad, own.dtype()), own);
   });
   saved.logits = saved.chosen = saved.weights = saved.shares = saved.row_weights = Tensor();
@@ -351,8 +356,11 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
   auto& saved = static_cast<Saved&>(*kept);
   const Tensor& ends = saved.exchange->ends();
   if (saved.x.dim(0) > 0) {
-    router_.add_product(context, saved.grad_logits,
-                        as(context, saved.x, saved.grad_logits.dtype()));
+    // A gradient of 16 bits takes products of its own type.
+    const DType to = shape_.fp32_router && router_.gradient(context).dtype() == DType::f32
+                         ? DType::f32
+                         : saved.x.dtype();
+    router_.add_product(context, as(context, saved.grad_logits, to), as(context, saved.x, to));
   }
   const std::int64_t experts = shape_.router.experts;
   for (std::int64_t i = 0; bias_ && i < saved.counts.dim(0); ++i) {

@@ -40,6 +40,8 @@ class Experts final : public Module {
 
  private:
   struct Saved;
+  // The router's weight in the type of its product.
+  Tensor router_weight(Context&, const MicroBatch&) const;
   // This rank's share of x's rows.
   Tensor share(const Tensor& x) const;
   // Routes the rows of `own`, this rank's share of x.

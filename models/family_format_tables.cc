@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-
 #include "base/error.h"
 #include "models/layer_name.h"
 
@@ -134,14 +132,10 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   return form;
 }
 
-bool TabledArchitecture::passes_over(std::string_view tensor, std::int64_t layers) const {
-  if (!tables_.further_layers) return false;
-  if (tensor.starts_with("model.")) tensor.remove_prefix(6);
-  if (!tensor.starts_with("layers.")) return false;
-  std::int64_t layer = -1;
-  const char* const end = tensor.data() + tensor.size();
-  const auto [rest, error] = std::from_chars(tensor.data() + 7, end, layer);
-  return error == std::errc() && rest != end && *rest == '.' && layer >= layers;
+std::int64_t TabledArchitecture::further_layers(std::string_view text) const {
+  if (tables_.further_layers == nullptr) return 0;
+  HuggingFaceConfig read_keys = read(text);
+  return tables_.further_layers(read_keys);
 }
 
 std::vector<std::string> TabledArchitecture::buffers(std::int64_t layer) const {

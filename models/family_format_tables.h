@@ -51,8 +51,8 @@ struct FamilyFormatTables {
                                                          // config
   std::string (*write_config)(const Config&) = nullptr;  // writes config.json
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
-  // A directory may have layers behind the last one, which are passed over.
-  bool further_layers = false;
+  // The number of layers behind the last one, which are left out; nullptr: none.
+  std::int64_t (*further_layers)(HuggingFaceConfig&) = nullptr;
   std::string_view gguf_architecture = {};  // llama.cpp's name; "": model_type
   // llama.cpp rotates neighbouring rows of this family's queries and keys; false: halves, as
   // transformers does.
@@ -74,7 +74,7 @@ class TabledArchitecture : public Architecture {
   std::vector<std::string> unread_keys(std::string_view hugging_face_config) const override;
   std::optional<GgufForm> gguf(const Config&) const override;
   std::vector<std::string> buffers(std::int64_t layer) const override;
-  bool passes_over(std::string_view tensor, std::int64_t layers) const override;
+  std::int64_t further_layers(std::string_view hugging_face_config) const override;
 
  private:
   HuggingFaceConfig read(std::string_view text) const;

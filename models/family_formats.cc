@@ -10,8 +10,8 @@ std::vector<std::string> FamilyFormats::unread_keys(std::string_view) const {
   return {};
 }
 
-bool FamilyFormats::passes_over(std::string_view, std::int64_t) const {
-  return false;
+std::int64_t FamilyFormats::further_layers(std::string_view) const {
+  return 0;
 }
 
 std::vector<std::string> FamilyFormats::buffers(std::int64_t) const {

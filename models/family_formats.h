@@ -76,9 +76,9 @@ class FamilyFormats {
   // The names of tensors that a directory may contain but that follow from its config: the buffers
   // of a layer, and the buffers outside any layer.
   virtual std::vector<std::string> buffers(std::int64_t layer) const;
-  // Whether a directory of a model with so many layers may have this tensor beside the model's,
-  // such as DeepSeek-V3's layers that predict further tokens.
-  virtual bool passes_over(std::string_view tensor, std::int64_t layers) const;
+  // The layers behind the model's that a directory with this config.json may have, such as those
+  // of DeepSeek-V3 that predict further tokens. They are left out.
+  virtual std::int64_t further_layers(std::string_view hugging_face_config) const;
 };
 
 }  // namespace trident

@@ -278,6 +278,18 @@ bool HuggingFaceConfig::flag_or(std::string_view key, bool otherwise) {
   return otherwise;
 }
 
+bool HuggingFaceConfig::words_begin_with(std::string_view key,
+                                         std::initializer_list<std::string_view> beginnings) const {
+  if (!gives(key)) return true;
+  const json& value = at(key);
+  return value.is_object() && std::ranges::all_of(value, [&](const json& word) {
+           return word.is_string() &&
+                  std::ranges::any_of(beginnings, [&](std::string_view beginning) {
+                    return word.get_ref<const std::string&>().starts_with(beginning);
+                  });
+         });
+}
+
 void HuggingFaceConfig::require_word(std::string_view key,
                                      std::initializer_list<std::string_view> names) {
   if (!json_->contains(key)) return;

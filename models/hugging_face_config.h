@@ -75,6 +75,9 @@ class HuggingFaceConfig {
   std::vector<std::int64_t> numbers_below(std::string_view key, std::int64_t end);
   // The value has to be one of `names`, or missing.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
+  // Whether the key is missing, null, or an object of texts each of which begins with one of these.
+  bool words_begin_with(std::string_view key,
+                        std::initializer_list<std::string_view> beginnings) const;
   // The value has to be a whole number, null if `nullable`, or missing.
   void require_whole(std::string_view key, bool nullable);
   // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.

@@ -84,7 +84,6 @@ Tensor LatentAttention::queries(Context& context, const MicroBatch& batch, const
   }
   Tensor q = query_.forward(context, batch.version, from, saved.query);
   rotate(context, batch, {q, shape_.plain, shape_.key_dim()}, heads_, false);
-  if (shape_.score_scale != 1) scale(context, q, shape_.score_scale);
   return q;
 }
 
@@ -165,7 +164,8 @@ AttentionArgs LatentAttention::core_args(const MicroBatch& batch, const Saved& s
                     .groups = heads_,
                     .head_dim = shape_.key_dim(),
                     .key_positions = continues ? batch.begin + batch.sequence : 0,
-                    .value_head_dim = shape_.value},
+                    .value_head_dim = shape_.value,
+                    .score_factor = shape_.score_factor},
           .in = {{saved.queries, 0},
                  {saved.keys_and_values.keys, 0},
                  {saved.keys_and_values.values, 0}},
@@ -258,7 +258,6 @@ Tensor LatentAttention::backward_input(Context& context, const MicroBatch& batch
   saved.queries = saved.out = saved.log_sum_exp = Tensor();
   saved.keys_and_values = {};
 
-  if (shape_.score_scale != 1) scale(context, grad_q, shape_.score_scale);
   rotate(context, batch, {grad_q, shape_.plain, shape_.key_dim()}, heads_, true);
   Tensor grad_x = query_.backward_input(context, batch.version, grad_q, saved.query);
   if (query_latent_) {

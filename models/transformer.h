@@ -33,8 +33,9 @@ struct ExpertsShape {
   // towards the mean number of tokens (Wang 2024).
   bool bias = false;
   float bias_rate = 0;
-  bool fp32_router = false;  // the router's weight and its product are fp32, whatever the dtype
-  float z_loss = 0;          // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
+  // Whatever the dtype of the model the router's product is fp32, and so is its weight.
+  bool fp32_router = false, fp32_router_weight = false;
+  float z_loss = 0;  // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
   // In training an expert takes at most capacity() tokens of a sample, those at later positions are
   // dropped first. 0: any number.
   double capacity_factor = 0;
@@ -55,7 +56,7 @@ struct LatentShape {
   std::int64_t plain = 0, rotary = 0, value = 0;
   bool interleaved = true;     // the rotary pairs are neighbours
   float norm_epsilon = 1e-6f;  // of the latents' norms
-  float score_scale = 1;       // of the scores, beside 1 / sqrt(key_dim())
+  float score_factor = 1;      // of the scores, beside 1 / sqrt(key_dim())
   std::int64_t key_dim() const { return plain + rotary; }
 };
 

@@ -101,11 +101,20 @@ std::vector<Field> moe_fields() {
       {.path = "/model/moe/router_bias_update_rate",
        .member = moe(&M::router_bias_update_rate),
        .doc = "By how much a bias moves.",
-       .range = fp32_or_zero()},
+       .range = {.min = 0, .max = 1}},
       {.path = "/model/moe/router_dtype",
        .member = moe(&M::router_dtype),
-       .doc = "fp32: the router's weight and its product are fp32 whatever precision.dtype, also "
-              "in the saved weights. model: they are of precision.dtype.",
+       .doc =
+           [](const ConfigConstraints& constraints) {
+             const auto names = names_where(constraints.models, [](const ModelConstraints& model) {
+               return model.experts.fp32_router;
+             });
+             return "fp32: the router's product is fp32 whatever precision.dtype" +
+                    (names.empty()
+                         ? std::string()
+                         : "; so is its weight, also in saved folders, of " + list_and(names)) +
+                    ". model: it is of precision.dtype.";
+           },
        .choices = {{"model"}, {"fp32"}},
        .derived = "by the model"},
       {.path = "/model/moe/expert_capacity_factor",

@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <unordered_set>
 
@@ -80,7 +82,7 @@ class TensorCheck {
     if (shape_.tied) take_tied_head();
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
-      if (architecture_.passes_over(entry->name, shape_.layers)) continue;
+      if (is_of_further_layer(entry->name)) continue;
       problem(
           fmt::format("{}: tensor {} belongs to no parameter of this model, which would "
                       "ignore it",
@@ -117,6 +119,16 @@ class TensorCheck {
       taken_.insert(bare_name(name));
     }
   }
+  bool is_of_further_layer(std::string_view name) {
+    if (!further_) further_ = architecture_.further_layers(read_model_config(set_.directory()));
+    if (name.starts_with("model.")) name.remove_prefix(6);
+    if (*further_ == 0 || !name.starts_with("layers.")) return false;
+    std::int64_t layer = -1;
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data() + 7, end, layer);
+    return error == std::errc() && rest != end && *rest == '.' && layer >= shape_.layers &&
+           layer - shape_.layers < *further_;
+  }
   void take_tied_head() {
     const Shape global{shape_.vocabulary, shape_.hidden};
     const auto names = [&](const char* parameter) {
@@ -144,6 +156,7 @@ class TensorCheck {
   std::int64_t entries_;
   std::unordered_set<std::string> taken_;
   std::set<DType> types_;
+  std::optional<std::int64_t> further_;  // layers, once it is known
   std::vector<std::string> problems_;
 };
 

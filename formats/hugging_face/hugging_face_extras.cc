@@ -80,19 +80,23 @@ HuggingFaceExtras read_extras(const std::string& directory, const FamilyFormats&
   return extras;
 }
 
-std::string note_of_unread_keys(const std::string& directory, const FamilyFormats& family) {
+std::string notes_of(const std::string& directory, const FamilyFormats& family) {
   constexpr std::size_t kMost = 12;
-  std::vector<std::string> names;
-  for (const std::string& key : family.unread_keys(read_model_config(directory))) {
-    names.push_back(printable(key, 60));
+  const std::string config = read_model_config(directory);
+  std::vector<std::string> names, notes;
+  for (const std::string& key : family.unread_keys(config)) names.push_back(printable(key, 60));
+  if (!names.empty()) {
+    const std::size_t more = names.size() - std::min(names.size(), kMost);
+    names.resize(names.size() - more);
+    notes.push_back(
+        fmt::format("transformers doesn't know {}{}: ignored, and kept where the weights are saved",
+                    fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : ""));
   }
-  if (names.empty()) return "";
-  const std::size_t more = names.size() - std::min(names.size(), kMost);
-  names.resize(names.size() - more);
-  return fmt::format(
-      "{}/config.json: transformers doesn't know {}{}: ignored, and kept where "
-      "the weights are saved",
-      directory, fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
+  if (const std::int64_t further = family.further_layers(config); further > 0) {
+    notes.push_back(fmt::format("layers that predict further tokens are left out ({})", further));
+  }
+  if (notes.empty()) return "";
+  return fmt::format("{}/config.json: {}", directory, fmt::join(notes, "; "));
 }
 
 std::string read_tokenizer(const std::string& path) {

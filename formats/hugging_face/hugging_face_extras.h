@@ -34,7 +34,7 @@ HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
 
 // A note for people that names the keys of the directory's config.json that transformers doesn't
 // know. They have no effect and are kept. "" if there are none.
-std::string note_of_unread_keys(const std::string& directory, const FamilyFormats&);
+std::string notes_of(const std::string& directory, const FamilyFormats&);
 
 // The text of a tokenizer.json, for HuggingFaceExtras::files. Throws RequestError if it can't be
 // read.

@@ -17,7 +17,8 @@ simd::AttentionSizes sizes_of(const AttentionShape& shape) {
   return {.queries = shape.sequence,
           .keys = shape.keys(),
           .head_dim = shape.head_dim,
-          .value_dim = shape.value_dim()};
+          .value_dim = shape.value_dim(),
+          .scale = shape.score_scale()};
 }
 
 std::int64_t task_floats(Context& context, const AttentionShape& shape, bool backward,
@@ -233,7 +234,7 @@ void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
     for (const auto& sums : parts.sums) from.push_back(sums.values);
     write(0, task.keys, task.value_dim, 1, task.grad_v);
   }
-  const float factor = 1.0f / std::sqrt(static_cast<float>(task.head_dim));
+  const float factor = task.scale;
   for (std::int64_t head = 0; head < task.heads; ++head) {
     for (std::size_t i = 0; i < parts.shares.size(); ++i) {
       const std::int64_t begin = parts.shares[i].begin - head * units,
@@ -342,6 +343,7 @@ void attention_cached(const Access& access, Context& context, const CacheArgs& a
                        .count = end - first,
                        .head_dim = d,
                        .value_dim = e,
+                       .scale = shape.score_scale(),
                        .sink = sinks != nullptr ? sinks + head : nullptr},
                       scratch + thread * floats, out + i * e);
       }

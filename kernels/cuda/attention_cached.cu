@@ -37,6 +37,7 @@ struct Attend {
   T* out;
   std::int64_t query_row, sequence, begin, positions, window;
   int heads, groups, head_dim, value_dim;
+  float scale;  // of the scores
 };
 
 // A block handles one query head. Each step takes as many keys as there are threads, with an online
@@ -53,9 +54,8 @@ __global__ void __launch_bounds__(Threads) attend_kernel(Attend<T> a) {
   const std::int64_t count = end - skipped;
   const T* const cached = a.cache + (t / a.sequence * a.positions + skipped) * pairs;
   const T *const keys = cached + group * d, *const values = cached + a.groups * d + group * e;
-  const float scale = 1.0f / sqrtf(static_cast<float>(d));
   for (int i = thread; i < d; i += Threads) {
-    query[i] = to_float(a.query[t * a.query_row + head * d + i]) * scale;
+    query[i] = to_float(a.query[t * a.query_row + head * d + i]) * a.scale;
   }
   for (int i = thread; i < e; i += Threads) total[i] = 0;
   float maximum = a.sinks != nullptr ? to_float(a.sinks[head]) : -INFINITY;
@@ -132,7 +132,8 @@ void attention_cached(const Access& access, Context&, const CacheArgs& args, con
                       .heads = static_cast<int>(shape.heads),
                       .groups = static_cast<int>(shape.groups),
                       .head_dim = static_cast<int>(shape.head_dim),
-                      .value_dim = static_cast<int>(shape.value_dim())};
+                      .value_dim = static_cast<int>(shape.value_dim()),
+                      .scale = shape.score_scale()};
     start(queue_of(access), blocks_of(shape.batch * shape.sequence, shape.heads), 128,
           attend_kernel<128, T>, a);
   });

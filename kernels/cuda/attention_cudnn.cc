@@ -98,7 +98,8 @@ void describe(const AttentionKey& wanted, fe::graph::Graph& graph) {
   const TensorPtr q = tensors.input(query, k.heads, d, wanted.query_row),
                   keys = tensors.input(key, k.groups, d, wanted.key_row),
                   values = tensors.input(value, k.groups, e, wanted.value_row);
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
+  const auto scale =
+      static_cast<float>(k.score_factor / std::sqrt(static_cast<double>(k.head_dim)));
   if (!wanted.backward) {
     const auto [o, stats] = graph.sdpa(q, keys, values,
                                        fe::graph::SDPA_attributes()

@@ -421,7 +421,7 @@ Shape<T> shape_of(const Access& access, const AttentionArgs& args) {
           .key_begin = mask.key_begin,
           .window = mask.window,
           .dropout_positions = args.dropout_positions > 0 ? args.dropout_positions : s.keys(),
-          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim))),
+          .scale = static_cast<float>(s.score_factor / std::sqrt(static_cast<double>(s.head_dim))),
           .q = heads_of<const T>(access, args.in.query, s.sequence, s.head_dim),
           .k = heads_of<const T>(access, args.in.key, s.keys(), s.head_dim),
           .v = heads_of<const T>(access, args.in.value, s.keys(), s.value_dim()),

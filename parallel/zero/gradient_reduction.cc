@@ -15,11 +15,11 @@ GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets
     for (std::size_t use = 0; use < list.size(); ++use) {
       Slot& slot = list[use];
       if (!transient(bucket)) {
-        slot.whole = context.empty({bucket.layout.elements}, options.dtype, Category::gradient);
+        slot.whole = context.empty({bucket.layout.elements}, dtype_of(bucket), Category::gradient);
         slot.sum = slot.whole.flat(bucket.begin, bucket.count);
         bind(bucket, static_cast<int>(use), slot.whole);
       } else if (use == 0 || each_round(bucket)) {
-        slot.sum = context.empty({bucket.count}, options.dtype, Category::gradient);
+        slot.sum = context.empty({bucket.count}, dtype_of(bucket), Category::gradient);
       }
     }
     bucket.gradient = list[0].sum;
@@ -56,7 +56,7 @@ void GradientReduction::open(Context& context, Parameter& parameter, int use) {
   reduce_postponed(context);
   const std::size_t index = buckets_.bucket_of(parameter);
   Tensor& whole = slot(index, use).whole;
-  whole = context.empty({bucket(index).layout.elements}, options_.dtype,
+  whole = context.empty({bucket(index).layout.elements}, dtype_of(bucket(index)),
                         options_.long_rounds ? Category::gradient : Category::communication);
   bind(bucket(index), use, whole);
 }

@@ -26,9 +26,10 @@
 namespace trident {
 
 struct GradientOptions {
-  DType dtype = DType::f32;  // of gradients, their sums and their reductions
-  bool overlap = true;       // reductions overlap with the stream's work; else after backward
-  bool each_round = false;   // a step has several rounds
+  // Of gradients, their sums and their reductions; those of parameters that keep fp32 are fp32.
+  DType dtype = DType::f32;
+  bool overlap = true;      // reductions overlap with the stream's work; else after backward
+  bool each_round = false;  // a step has several rounds
   // A round has several micro-batches. Full buffers then hold gradients for a step (category
   // `gradient`); else they only carry gradients to their reduction (`communication`).
   bool long_rounds = false;
@@ -55,6 +56,9 @@ class GradientReduction final : public GradientMemory {
   void open(Context&, Parameter& parameter, int use) override;
 
  private:
+  DType dtype_of(const Bucket& bucket) const {
+    return bucket.layout.keeps_fp32 ? DType::f32 : options_.dtype;
+  }
   // The buffers of a bucket and a use of its parameters.
   struct Slot {
     Tensor whole;        // (elements) backward adds to it

@@ -281,7 +281,8 @@ namespace {
 // these in the grid.
 void leave_out_derived(nlohmann::json& model) {
   const auto whole = [&](const char* key) { return model.at(key).get<std::int64_t>(); };
-  if (whole("head_dim") == whole("hidden_size") / whole("num_attention_heads")) {
+  const bool latent = whole("kv_lora_rank") > 0;
+  if (latent || whole("head_dim") == whole("hidden_size") / whole("num_attention_heads")) {
     model.erase("head_dim");
   }
   const auto& layers = model.at("window_layers");
@@ -305,11 +306,30 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   const bool has_weights = is_written(request.base.written, "/checkpoint/load");
   nlohmann::json& model = base["model"];
   if (!model.is_object()) model = nlohmann::json::object();
-  for (const char* key :
-       {"architecture", "num_layers", "hidden_size", "num_attention_heads", "num_query_groups",
-        "ffn_hidden_size", "max_position_embeddings", "vocab_size", "tie_word_embeddings",
-        "norm_epsilon", "rotary_base", "pad_token_id", "head_dim", "attention_bias", "mlp_bias",
-        "sliding_window", "window_layers", "rope_scaling", "moe"}) {
+  for (const char* key : {"architecture",
+                          "num_layers",
+                          "hidden_size",
+                          "num_attention_heads",
+                          "num_query_groups",
+                          "ffn_hidden_size",
+                          "max_position_embeddings",
+                          "vocab_size",
+                          "tie_word_embeddings",
+                          "norm_epsilon",
+                          "rotary_base",
+                          "pad_token_id",
+                          "head_dim",
+                          "attention_bias",
+                          "mlp_bias",
+                          "sliding_window",
+                          "window_layers",
+                          "rope_scaling",
+                          "kv_lora_rank",
+                          "q_lora_rank",
+                          "qk_head_dim",
+                          "qk_pos_emb_head_dim",
+                          "v_head_dim",
+                          "moe"}) {
     // The weights complete a section of experts that the config gives in part.
     const bool given =
         model.contains(key) && !model[key].is_null() && std::string_view(key) != "moe";

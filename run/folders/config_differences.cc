@@ -19,9 +19,15 @@ namespace {
 using nlohmann::json;
 
 // Keys of the model that do not change the saved tensors.
-constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
-                                        "/model/init_method_std", "/model/pad_token_id",
-                                        "/model/make_vocab_size_divisible_by"};
+constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout",
+                                        "/model/attention_dropout",
+                                        "/model/init_method_std",
+                                        "/model/pad_token_id",
+                                        "/model/make_vocab_size_divisible_by",
+                                        "/model/moe/router_bias_update_rate",
+                                        "/model/moe/router_load_balancing_type",
+                                        "/model/moe/aux_loss_coeff",
+                                        "/model/moe/z_loss_coeff"};
 constexpr const char* order_pointer = "/parallel/rank_order";
 constexpr const char* products_pointer = "/runtime/bf16_products";
 // kUnreportedSections: sections whose differences are not reported, since they are paths, or appear

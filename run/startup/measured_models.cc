@@ -22,7 +22,7 @@ namespace {
 struct Sizes {
   std::int64_t layers, hidden, ffn, heads, groups, head_dim, vocabulary, sequence;
   std::int64_t expert_ffn, shared_ffn;  // 0: none
-  bool latent;                          // attention's heads have sizes of their own
+  std::int64_t latent, query_latent;    // of attention, whose heads then have sizes of their own
 
   static Sizes of(const Config& config) {
     const ModelConfig& model = config.model;
@@ -36,7 +36,8 @@ struct Sizes {
             config.data.sequence_length,
             model.moe.ffn_hidden_size,
             model.moe.shared_expert_intermediate_size,
-            model.kv_lora_rank > 0};
+            model.kv_lora_rank,
+            model.q_lora_rank};
   }
 
   // False where no size is left to halve. `tensor`: the number of ranks that must divide what is
@@ -50,14 +51,15 @@ struct Sizes {
     const bool fewer_heads = heads % 2 == 0 && heads / 2 % tensor == 0 && heads > groups;
     const bool fewer_groups = groups % 2 == 0 && groups / 2 % tensor == 0;
     const auto whole = [&](std::int64_t size) { return size % 2 == 0 && size / 2 % tensor == 0; };
-    if (hidden % 2 != 0 || !whole(ffn) || !whole(expert_ffn) || !whole(shared_ffn)) {
+    if (hidden % 2 != 0 || latent % 2 != 0 || query_latent % 2 != 0 || !whole(ffn) ||
+        !whole(expert_ffn) || !whole(shared_ffn)) {
       return halve(vocabulary, 512, tensor) || halve(sequence, 16, 1);
     }
     if (fewer_heads || fewer_groups) {
       heads /= 2;
       if (groups > heads || heads % groups != 0) groups = std::max<std::int64_t>(1, groups / 2);
       if (heads % groups != 0 || groups % tensor != 0) groups = heads;
-    } else if (!latent && head_dim % 4 == 0 && head_dim > 8) {
+    } else if (latent == 0 && head_dim % 4 == 0 && head_dim > 8) {
       head_dim /= 2;
     } else {
       return halve(vocabulary, 512, tensor) || halve(sequence, 16, 1);
@@ -66,6 +68,8 @@ struct Sizes {
     ffn /= 2;
     expert_ffn /= 2;
     shared_ffn /= 2;
+    latent /= 2;
+    query_latent /= 2;
     return true;
   }
 
@@ -77,7 +81,12 @@ struct Sizes {
                                   fmt::format("model.num_query_groups={}", groups),
                                   fmt::format("model.vocab_size={}", vocabulary),
                                   fmt::format("data.sequence_length={}", sequence)};
-    if (!latent) keys.push_back(fmt::format("model.head_dim={}", head_dim));
+    if (latent > 0) {
+      keys.push_back(fmt::format("model.kv_lora_rank={}", latent));
+      keys.push_back(fmt::format("model.q_lora_rank={}", query_latent));
+    } else {
+      keys.push_back(fmt::format("model.head_dim={}", head_dim));
+    }
     return keys;
   }
 

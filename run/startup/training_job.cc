@@ -1,6 +1,7 @@
 #include "run/startup/training_job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
@@ -192,11 +193,17 @@ std::string experts_text(const Config& config) {
   const MoeConfig& moe = config.model.moe;
   if (!moe.has_experts()) return "";
   const bool balances = moe.router_load_balancing_type != "none" && moe.aux_loss_coeff > 0;
-  std::string balance = balances ? fmt::format("balanced by {} with factor {}",
-                                               moe.router_load_balancing_type, moe.aux_loss_coeff)
-                                 : "not balanced by a loss";
+  const bool biases = moe.router_enable_expert_bias && moe.router_bias_update_rate > 0;
+  std::vector<std::string> by;
+  if (balances) {
+    by.push_back(
+        fmt::format("{} with factor {}", moe.router_load_balancing_type, moe.aux_loss_coeff));
+  }
+  if (biases) by.push_back(fmt::format("biases with rate {}", moe.router_bias_update_rate));
+  std::string balance = by.empty() ? "not balanced by a loss"
+                                   : fmt::format("balanced by {}", fmt::join(by, " and by "));
   const std::string& load = config.checkpoint.load;
-  if (!balances && !load.empty() && load != "auto" && !is_iteration(load)) {
+  if (by.empty() && !load.empty() && load != "auto" && !is_iteration(load)) {
     balance += ", as usual for a run that begins with weights; model.moe may ask for one";
   }
   return fmt::format("experts: {} in {}, {} a token; {}\n", moe.num_experts,

@@ -90,11 +90,9 @@ TEST_F(CliTest, AnUnknownMachineIsToldTheKnownOnesTheNearestFirst) {
 // The described machine's devices and the model's memory needn't exist here. `scripts/test --full`
 // tests each preset, other runs a few.
 TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
-  const std::vector<std::pair<std::string, std::string>> on_gpus{{"llama_3b", "8"},
-                                                                 {"llama_8b", "4"},
-                                                                 {"llama_70b", "64"},
-                                                                 {"gpt3_175b", "512"},
-                                                                 {"llama_405b", "1024"}};
+  const std::vector<std::pair<std::string, std::string>> on_gpus{
+      {"llama_3b", "8"},    {"llama_8b", "4"},      {"llama_70b", "64"},
+      {"gpt3_175b", "512"}, {"llama_405b", "1024"}, {"deepseek_v3", "2048"}};
   for (const auto& [preset, ranks] : on_gpus) {
     if (!tests_are_full() && preset != "llama_8b") continue;
     SCOPED_TRACE(preset);

@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(All, InitPreset,
                                                        "gpt2_355m", "gpt2_774m", "llama_1b",
                                                        "gpt2_1.5b", "llama_3b", "llama_8b",
                                                        "llama_70b", "qwen3_30b_a3b", "gpt3_175b",
-                                                       "llama_405b"}));
+                                                       "deepseek_v3", "llama_405b"}));
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(InitPreset);
 
 }  // namespace

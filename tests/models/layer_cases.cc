@@ -399,7 +399,7 @@ std::vector<LayerCase> layer_cases() {
   latent.latent = {.rank = 6, .plain = 4, .rotary = 2, .value = 3};
   TransformerShape query_latent = latent;  // DeepSeek-V3 with biases and a scaling
   query_latent.latent.query_rank = 5;
-  query_latent.latent.score_scale = 1.25f;
+  query_latent.latent.score_factor = 1.25f;
   query_latent.qkv_bias = query_latent.output_bias = true;
   return {norm_case("LayerNorm", gpt2_shape()),
           norm_case("RmsNorm", llama_shape()),

@@ -200,7 +200,8 @@ inline Values latent_attention(const Values& x, const Weights& weights, const st
         for (std::size_t d = 0; d < rotary; ++d) {
           score += query[plain + d] * both[s * down + rank + d];
         }
-        share.push_back(std::exp(score * latent.score_scale / std::sqrt(static_cast<double>(dim))));
+        share.push_back(
+            std::exp(score * latent.score_factor / std::sqrt(static_cast<double>(dim))));
         total += share.back();
       }
       for (std::size_t j = 0; j < share.size(); ++j) {

@@ -23,6 +23,7 @@ import tempfile
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import safetensors.torch
 import torch
 import transformers
 
@@ -211,26 +212,85 @@ class Case:
 
     layers = [0, 1]  # of the folder's experts
 
+    def check_latent(self):
+        """What a missing key or null means to DeepSeek-V3."""
+        names = ["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+                 "n_group", "topk_group", "num_experts_per_tok", "norm_topk_prob",
+                 "routed_scaling_factor", "first_k_dense_replace", "n_shared_experts",
+                 "moe_intermediate_size", "n_routed_experts", "rms_norm_eps", "num_key_value_heads",
+                 "attention_bias", "rope_parameters", "rope_interleave"]
+        folder = {name: list(tensor.shape) for name, tensor in self.state().items()}
+        taken = 0
+        for name, value in itertools.product(names, ["missing", None, 1]):
+            keys = {k: v for k, v in self.written.items() if k != name}
+            if value != "missing":  # the class takes no whole number for a fraction; the program does
+                keys[name] = 0.5 if value and name in ("routed_scaling_factor",
+                                                       "rms_norm_eps") else value
+            try:
+                theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
+                with torch.device("meta"):
+                    model = transformers.AutoModelForCausalLM.from_config(theirs)
+                shapes = {n: list(t.shape) for n, t in self.parted(model.state_dict()).items()}
+            except Exception:
+                shapes = None
+            saved, said = self.imported(keys)
+            if saved is None:
+                continue
+            taken += 1
+            assert shapes == folder, (name, value, said)
+            ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
+            for key in names:
+                mine, want = getattr(ours, key), getattr(theirs, key)
+                if key == "rope_parameters":
+                    mine, want = mine["rope_theta"], want["rope_theta"]
+                assert mine == want, (name, value, key, mine, want)
+        assert taken > 15, taken
+
+    @staticmethod
+    def parted(state):
+        """The names of files, where each expert has tensors of its own."""
+        names = {}
+        for name, tensor in state.items():
+            head, _, tail = name.partition(".mlp.experts.")
+            if tail == "gate_up_proj":
+                half = tensor.shape[1] // 2
+                for i in range(len(tensor)):
+                    names[f"{head}.mlp.experts.{i}.gate_proj.weight"] = tensor[i][:half]
+                    names[f"{head}.mlp.experts.{i}.up_proj.weight"] = tensor[i][half:]
+            elif tail == "down_proj":
+                for i in range(len(tensor)):
+                    names[f"{head}.mlp.experts.{i}.down_proj.weight"] = tensor[i]
+            else:
+                names[name] = tensor
+        return names
+
+    def state(self):
+        return safetensors.torch.load_file(self.folder / "model.safetensors")
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
+    families = ["llama", "mistral", "qwen2", "qwen3", *EXPERTS, "gpt2"]
+    parser.add_argument("--families", nargs="+", default=families, choices=families)
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # more of them would wait for each other beside other tests
     print(f"config peer: seed {arguments.seed}")
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as temporary:
-        for kind in ("llama", "mistral", "qwen2", "qwen3", *EXPERTS, "gpt2"):
+        for kind in arguments.families:
             case = Case(arguments.program.resolve(), kind, pathlib.Path(temporary),
                         random.Random(f"{arguments.seed} {kind}"))
             case.check_known()
             case.check_unknown()
             if kind != "gpt2" and kind not in EXPERTS:  # they read it as mistral and qwen do
                 case.check_rope()
-            if kind not in ("gpt2", "llama"):
+            if kind not in ("gpt2", "llama", "deepseek_v3"):
                 case.check_windows()
-            if kind in EXPERTS:
+            if kind == "deepseek_v3":
+                case.check_latent()
+            elif kind in EXPERTS:
                 case.check_experts()
     print("config peer: known and unknown keys, rotary positions and windows as transformers has them")
 

@@ -54,7 +54,7 @@ template <class T>
 TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratch& own,
                               std::int64_t head, std::int64_t first) {
   const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim, width = padded(e);
-  pack_rows(task.q.from(first, head * d), s - first, d, inverse_root(d),
+  pack_rows(task.q.from(first, head * d), s - first, d, task.scale,
             own.queries + first * padded(d));
   pack_rows(task.grad_out.from(first, head * e), s - first, e, 1.0f, own.out_grads + first * width);
   clear(own.query_grads, s * padded(d));
@@ -195,7 +195,7 @@ void attention_backward(const AttentionTask<T>& task, std::int64_t begin, std::i
       backward_keys(task, own, head, unit * block);
     }
     if (first > 0 || last < units) continue;
-    unpack_rows(query_grads, s, d, inverse_root(d), task.grad_q.from(0, head * d));
+    unpack_rows(query_grads, s, d, task.scale, task.grad_q.from(0, head * d));
   }
   if (is_part) return;
   unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);

@@ -7,7 +7,7 @@ namespace {
 
 template <class T>
 void attend(const AttendTask<T>& task, float* scores, T* out) {
-  const float scale = inverse_root(task.head_dim);
+  const float scale = task.scale;
   float largest = task.sink ? sum_lanes(load(task.sink, Some{1})) : -__builtin_inff();
   for (std::int64_t t = 0; t < task.count; ++t) {
     const T* const key = task.keys + t * task.row;

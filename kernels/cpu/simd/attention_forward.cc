@@ -156,7 +156,7 @@ TRIDENT_INLINE void forward_queries(const AttentionTask<T>& task, const ForwardS
                                     std::int64_t head, std::int64_t q0) {
   const std::int64_t d = task.head_dim, width = padded(task.value_dim);
   const std::int64_t rows = least(block, task.queries - q0);
-  pack_rows(task.q.from(q0, head * d), rows, d, inverse_root(d), own.queries);
+  pack_rows(task.q.from(q0, head * d), rows, d, task.scale, own.queries);
   const std::int64_t begin_key = first_key(task, q0) / block * block;
   const std::int64_t end = end_key(task, q0 + rows - 1),
                      last_first = first_key(task, q0 + rows - 1);

@@ -90,10 +90,6 @@ static void unpack_rows(const float* from, std::int64_t count, std::int64_t d, f
   }
 }
 
-TRIDENT_INLINE float inverse_root(std::int64_t d) {
-  return 1.0f / __builtin_sqrtf(static_cast<float>(d));
-}
-
 // Calls body(begin, end) for the rows of a block: once off the diagonal, and in strips on it. A
 // strip skips most of the keys that the causal mask hides from it.
 template <class Body>

@@ -47,6 +47,7 @@ struct AttentionSums {
 
 struct AttentionSizes {
   std::int64_t queries = 0, keys = 0, head_dim = 0, value_dim = 0;
+  float scale = 1;  // of the scores
 };
 
 // One sample and one key/value head with its `heads` query heads, whose elements follow each other
@@ -82,6 +83,7 @@ template <class T>
 struct AttendTask {
   const T *q = nullptr, *keys = nullptr, *values = nullptr;
   std::int64_t row = 0, count = 0, head_dim = 0, value_dim = 0;
+  float scale = 1;          // of the scores
   const T* sink = nullptr;  // or null
 };
 

@@ -20,12 +20,19 @@ using ::testing::HasSubstr;
 // without a number here no exact number was published.
 TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
   const std::map<std::string, std::int64_t> published{
-      {"gpt2_124m", 124'439'808},       {"gpt2_355m", 354'823'168},
-      {"gpt2_774m", 774'030'080},       {"gpt2_1.5b", 1'557'611'200},
-      {"llama_135m", 134'515'008},      {"llama_1b", 1'235'814'400},
-      {"llama_3b", 3'212'749'824},      {"llama_8b", 8'030'261'248},
-      {"llama_70b", 70'553'706'496},    {"llama_405b", 405'853'388'800},
-      {"qwen3_30b_a3b", 30'532'122'624}};
+      {"gpt2_124m", 124'439'808},
+      {"gpt2_355m", 354'823'168},
+      {"gpt2_774m", 774'030'080},
+      {"gpt2_1.5b", 1'557'611'200},
+      {"llama_135m", 134'515'008},
+      {"llama_1b", 1'235'814'400},
+      {"llama_3b", 3'212'749'824},
+      {"llama_8b", 8'030'261'248},
+      {"llama_70b", 70'553'706'496},
+      {"llama_405b", 405'853'388'800},
+      {"qwen3_30b_a3b", 30'532'122'624},
+      // transformers' model of the published config.json, without the biases.
+      {"deepseek_v3", 671'026'404'352}};
   std::size_t counted = 0;
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
