@@ -266,6 +266,27 @@ const Backend& costs_backend() {
             record_heads(c, "head_norm_backward_weight", a.x.rows.dtype(), a.rstd, a.grad_weight, 2,
                          0, {a.rstd, a.grad_weight}, {a.grad_weight});
           },
+      .row_dots =
+          [](A, C c, const RowDotsArgs& a) {
+            const Shape shape{a.x.rows.dim(0), a.columns};
+            const bool same = !a.weight;
+            c.trace()->add(
+                {.name = "row_dots",
+                 .shape = shape,
+                 .dtype = a.x.rows.dtype(),
+                 .bytes_read = (same ? 1 : 2) * bytes_in(a.x.rows.dtype(), shape.numel()),
+                 .bytes_written = a.dots.bytes()});
+          },
+      .row_norm_forward =
+          [](A, C c, const RowNormArgs& a) {
+            record_heads(c, "row_norm_forward", a.x.rows.dtype(), a.rstd, a.weight, 1, 1,
+                         {a.weight, a.squares}, {a.rstd});
+          },
+      .row_norm_backward_input =
+          [](A, C c, const RowNormBackwardArgs& a) {
+            record_heads(c, "row_norm_backward_input", a.x.rows.dtype(), a.rstd, a.weight, 2, 1,
+                         {a.weight, a.rstd, a.dots}, {});
+          },
       .gelu_forward = [](A, C c, T x, T y) { record(c, "gelu_forward", y, {x}, {y}); },
       .gelu_backward =
           [](A, C c, T x, T grad_y, T grad_x) {

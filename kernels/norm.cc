@@ -112,4 +112,45 @@ void head_norm_backward_weight(Context& context, const HeadNormWeightArgs& args)
   launch(context, &Backend::head_norm_backward_weight, args);
 }
 
+void row_dots(Context& context, const RowDotsArgs& args) {
+  const Check check("row_dots");
+  check.compute_dtype(args.x.rows, "x");
+  check.rank(args.x.rows, "x", 2);
+  check.that(args.columns > 0, std::to_string(args.columns) + " columns", "at least 1");
+  check_like(check, args.x, "x", args.x, 1, args.columns);
+  check_like(check, args.y, "y", args.x, 1, args.columns);
+  if (args.weight) {
+    check.dtype(args.weight, "weight", args.x.rows.dtype());
+    check.shape(args.weight, "weight", {args.columns});
+  }
+  check.dtype(args.dots, "dots", DType::f32);
+  check.shape(args.dots, "dots", {args.x.rows.dim(0)});
+  launch(context, &Backend::row_dots, args);
+}
+
+void row_norm_forward(Context& context, const RowNormArgs& args) {
+  const Check check("row_norm_forward");
+  check_normed(check, args.x, args.rstd, 1, args.weight);
+  check.dtype(args.weight, "weight", args.x.rows.dtype());
+  check_like(check, args.y, "y", args.x, 1, args.weight.dim(0));
+  check.dtype(args.squares, "squares", DType::f32);
+  check.shape(args.squares, "squares", {args.x.rows.dim(0)});
+  check.that(args.all_columns >= args.weight.dim(0),
+             std::to_string(args.all_columns) + " columns in all", "at least those of the weight");
+  launch(context, &Backend::row_norm_forward, args);
+}
+
+void row_norm_backward_input(Context& context, const RowNormBackwardArgs& args) {
+  const Check check("row_norm_backward_input");
+  check_normed(check, args.x, args.rstd, 1, args.weight);
+  check.dtype(args.weight, "weight", args.x.rows.dtype());
+  check_like(check, args.grad_y, "grad_y", args.x, 1, args.weight.dim(0));
+  check_like(check, args.grad_x, "grad_x", args.x, 1, args.weight.dim(0));
+  check.dtype(args.dots, "dots", DType::f32);
+  check.shape(args.dots, "dots", {args.x.rows.dim(0)});
+  check.that(args.all_columns >= args.weight.dim(0),
+             std::to_string(args.all_columns) + " columns in all", "at least those of the weight");
+  launch(context, &Backend::row_norm_backward_input, args);
+}
+
 }  // namespace trident

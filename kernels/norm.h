@@ -65,4 +65,36 @@ struct HeadNormWeightArgs {
 };
 void head_norm_backward_weight(Context&, const HeadNormWeightArgs&);
 
+// RMSNorm of rows whose columns several ranks hold (OLMoE's norms of all query or key heads
+// together): the ranks add up the squares of a row, then each norms its own columns. The gradient
+// of the weight is head_norm_backward_weight() of one head.
+//
+// C columns here, N on all ranks.
+struct RowDotsArgs {
+  HeadColumns x, y;  // C columns of T rows
+  Tensor weight;     // (C), optional
+  std::int64_t columns = 0;
+  Tensor dots;  // (T) fp32 = Σ over the columns of x · y · weight
+};
+void row_dots(Context&, const RowDotsArgs&);
+
+struct RowNormArgs {
+  HeadColumns x, y;
+  Tensor weight;                 // (C)
+  Tensor squares;                // (T) fp32: the sum of the squares of a row's N elements
+  std::int64_t all_columns = 0;  // N
+  Tensor rstd;                   // (1, T) fp32, saved for backward
+  float epsilon = 1e-5f;
+};
+void row_norm_forward(Context&, const RowNormArgs&);
+
+struct RowNormBackwardArgs {
+  HeadColumns grad_y, x;
+  Tensor weight, rstd;           // as in forward
+  Tensor dots;                   // (T) fp32: row_dots() of grad_y, x and weight over N columns
+  std::int64_t all_columns = 0;  // N
+  HeadColumns grad_x;
+};
+void row_norm_backward_input(Context&, const RowNormBackwardArgs&);
+
 }  // namespace trident

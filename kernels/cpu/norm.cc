@@ -162,4 +162,85 @@ void head_norm_backward_weight(const Access& access, Context& context,
   });
 }
 
+void row_dots(const Access& access, Context& context, const RowDotsArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const auto xs = head_rows<const T>(access, args.x), ys = head_rows<const T>(access, args.y);
+    const T* const weight = args.weight ? data<T>(access, args.weight) : nullptr;
+    float* const dots = data<float>(access, args.dots);
+    const std::int64_t columns = args.columns;
+    context.team().parallel_for(
+        args.x.rows.dim(0), grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+          constexpr std::int64_t lanes = 16;
+          for (std::int64_t t = begin; t < end; ++t) {
+            const T *const x = xs.at(t), *const y = ys.at(t);
+            float sums[lanes] = {};
+            const auto term = [&](std::int64_t c) {
+              const float product = static_cast<float>(x[c]) * static_cast<float>(y[c]);
+              return weight == nullptr ? product : product * static_cast<float>(weight[c]);
+            };
+            std::int64_t c = 0;
+            for (; c + lanes <= columns; c += lanes) {
+              for (std::int64_t j = 0; j < lanes; ++j) sums[j] += term(c + j);
+            }
+            double total = 0;
+            for (; c < columns; ++c) total += term(c);
+            for (const float sum : sums) total += sum;
+            dots[t] = static_cast<float>(total);
+          }
+        });
+  });
+}
+
+void row_norm_forward(const Access& access, Context& context, const RowNormArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const auto xs = head_rows<const T>(access, args.x);
+    const auto ys = head_rows<T>(access, args.y);
+    const T* const weight = data<T>(access, args.weight);
+    const float* const squares = data<float>(access, args.squares);
+    float* const rstd = data<float>(access, args.rstd);
+    const std::int64_t columns = args.weight.dim(0);
+    const auto all = static_cast<float>(args.all_columns);
+    context.team().parallel_for(
+        args.x.rows.dim(0), grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            const T* const x = xs.at(t);
+            T* const y = ys.at(t);
+            const float scale = 1 / std::sqrt(squares[t] / all + args.epsilon);
+            rstd[t] = scale;
+            for (std::int64_t c = 0; c < columns; ++c) {
+              y[c] =
+                  static_cast<T>(static_cast<float>(x[c]) * scale * static_cast<float>(weight[c]));
+            }
+          }
+        });
+  });
+}
+
+void row_norm_backward_input(const Access& access, Context& context,
+                             const RowNormBackwardArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const auto grads = head_rows<const T>(access, args.grad_y),
+               xs = head_rows<const T>(access, args.x);
+    const auto to = head_rows<T>(access, args.grad_x);
+    const T* const weight = data<T>(access, args.weight);
+    const float *const rstd = data<float>(access, args.rstd), *const dots =
+                                                                  data<float>(access, args.dots);
+    const std::int64_t columns = args.weight.dim(0);
+    const auto all = static_cast<float>(args.all_columns);
+    context.team().parallel_for(
+        args.x.rows.dim(0), grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            const T *const grad = grads.at(t), *const x = xs.at(t);
+            T* const grad_x = to.at(t);
+            const float scale = rstd[t], back = scale * scale * scale * dots[t] / all;
+            for (std::int64_t c = 0; c < columns; ++c) {
+              grad_x[c] = static_cast<T>(static_cast<float>(grad[c]) *
+                                             static_cast<float>(weight[c]) * scale -
+                                         static_cast<float>(x[c]) * back);
+            }
+          }
+        });
+  });
+}
+
 }  // namespace trident::cpu

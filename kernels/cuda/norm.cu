@@ -2,6 +2,7 @@
 
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/columns.cuh"
+#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -415,6 +416,107 @@ void head_norm_backward_weight(const Access& access, Context& context,
                                 heads_aligned<T>(columns, f.grad_y, f.x), f,
                                 ColumnTargets<2, U>{{data<U>(access, args.grad_weight), nullptr}});
     });
+  });
+}
+
+namespace {
+
+template <class T>
+struct Dots {
+  Place<const T> x, y;
+  const T* weight;  // or null
+  std::int64_t columns;
+  float* dots;
+};
+// A block handles a row.
+template <class T>
+__global__ void __launch_bounds__(128) row_dots_kernel(Dots<T> a) {
+  const T *const x = a.x.first + blockIdx.x * a.x.stride, *const y =
+                                                              a.y.first + blockIdx.x * a.y.stride;
+  float sum = 0;
+  for (std::int64_t c = threadIdx.x; c < a.columns; c += 128) {
+    const float product = to_float(x[c]) * to_float(y[c]);
+    sum += a.weight == nullptr ? product : product * to_float(a.weight[c]);
+  }
+  sum = reduce_block<128, Sum>(sum);
+  if (threadIdx.x == 0) a.dots[blockIdx.x] = sum;
+}
+
+template <class T>
+struct RowForward {
+  Place<const T> x;
+  Place<T> y;
+  const T* weight;
+  const float* squares;
+  float* rstd;
+  std::int64_t columns;
+  float all, epsilon;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const std::int64_t t = i / columns, c = i % columns;
+    const float scale = 1 / sqrtf(squares[t] / all + epsilon);
+    if (c == 0) rstd[t] = scale;
+    y.first[t * y.stride + c] =
+        rounded<T>(to_float(x.first[t * x.stride + c]) * scale * to_float(weight[c]));
+  }
+};
+
+template <class T>
+struct RowBackward {
+  Place<const T> grad_y, x;
+  Place<T> grad_x;
+  const T* weight;
+  const float *rstd, *dots;
+  std::int64_t columns;
+  float all;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    const std::int64_t t = i / columns, c = i % columns;
+    const float scale = rstd[t], back = scale * scale * scale * dots[t] / all;
+    const float grad = to_float(grad_y.first[t * grad_y.stride + c]) * to_float(weight[c]) * scale;
+    grad_x.first[t * grad_x.stride + c] =
+        rounded<T>(grad - to_float(x.first[t * x.stride + c]) * back);
+  }
+};
+
+}  // namespace
+
+void row_dots(const Access& access, Context&, const RowDotsArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const Dots<T> a{.x = place_of<const T>(access, args.x),
+                    .y = place_of<const T>(access, args.y),
+                    .weight = args.weight ? data<T>(access, args.weight) : nullptr,
+                    .columns = args.columns,
+                    .dots = data<float>(access, args.dots)};
+    start(queue_of(access), blocks_of(args.x.rows.dim(0)), 128, row_dots_kernel<T>, a);
+  });
+}
+
+void row_norm_forward(const Access& access, Context&, const RowNormArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const RowForward<T> f{.x = place_of<const T>(access, args.x),
+                          .y = place_of<T>(access, args.y),
+                          .weight = data<T>(access, args.weight),
+                          .squares = data<float>(access, args.squares),
+                          .rstd = data<float>(access, args.rstd),
+                          .columns = args.weight.dim(0),
+                          .all = static_cast<float>(args.all_columns),
+                          .epsilon = args.epsilon};
+    elementwise<1>(queue_of(access), args.x.rows.dim(0) * f.columns, true, f);
+  });
+}
+
+void row_norm_backward_input(const Access& access, Context&, const RowNormBackwardArgs& args) {
+  by_dtype(args.x.rows.dtype(), [&]<class T>(T*) {
+    const RowBackward<T> f{.grad_y = place_of<const T>(access, args.grad_y),
+                           .x = place_of<const T>(access, args.x),
+                           .grad_x = place_of<T>(access, args.grad_x),
+                           .weight = data<T>(access, args.weight),
+                           .rstd = data<float>(access, args.rstd),
+                           .dots = data<float>(access, args.dots),
+                           .columns = args.weight.dim(0),
+                           .all = static_cast<float>(args.all_columns)};
+    elementwise<1>(queue_of(access), args.x.rows.dim(0) * f.columns, true, f);
   });
 }
 

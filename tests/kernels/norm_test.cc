@@ -1,5 +1,8 @@
 #include "kernels/norm.h"
 
+#include <tuple>
+#include <vector>
+
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
 
@@ -282,6 +285,70 @@ TEST_P(NormTest, HeadsAreNormedEachByTheSameWeight) {
     // The other columns of a row stay.
     EXPECT_EQ(get(out.rows)[0], 100.0);
     EXPECT_EQ(get(grad_in.rows)[0], 100.0);
+  }
+}
+
+// Columns that two ranks hold give the norm of the whole rows.
+TEST_P(NormTest, RowsOverSeveralRanksAreNormedByTheSquaresOfAll) {
+  for (const auto& [rows, first, second] :
+       {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 2, 1}, {5, 48, 19}, {3, 130, 6}}) {
+    const std::int64_t all = first + second;
+    const Values of_x = random(rows * all, "x"), of_weight = random(all, "weight");
+    const Values grad_of_y = random(rows * all, "grad_y");
+    const auto norm = [&](const Values& v) { return reference::norm(v, of_weight, {}, 1e-5); };
+    const HeadColumns x{put(of_x, {rows, all})}, grad_y{put(grad_of_y, {rows, all})};
+    const HeadColumns y{empty({rows, all})}, grad_x{empty({rows, all})};
+    struct Part {
+      std::int64_t begin, count;
+      HeadColumns of(const HeadColumns& whole) const { return {whole.rows, begin}; }
+    };
+    const std::vector<Part> parts{{0, first}, {first, second}};
+    const auto weight_of = [&](const Part& part) {
+      const auto at = of_weight.begin() + part.begin;
+      return put(Values(at, at + part.count), {part.count});
+    };
+    // Adds up what each part's `dots` fills in.
+    const auto sum = [&](const auto& dots_of) {
+      Values total(static_cast<std::size_t>(rows), 0.0);
+      for (const Part& part : parts) {
+        const Tensor dots = empty_f32({rows});
+        dots_of(part, dots);
+        const Values own = get(dots);
+        for (std::size_t t = 0; t < total.size(); ++t) total[t] += own[t];
+      }
+      return put_as(DType::f32, total, {rows});
+    };
+    const Tensor squares = sum([&](const Part& part, const Tensor& dots) {
+      row_dots(
+          context,
+          {.x = part.of(x), .y = part.of(x), .weight = {}, .columns = part.count, .dots = dots});
+    });
+    const Tensor dots = sum([&](const Part& part, const Tensor& own) {
+      row_dots(context, {.x = part.of(x),
+                         .y = part.of(grad_y),
+                         .weight = weight_of(part),
+                         .columns = part.count,
+                         .dots = own});
+    });
+    for (const Part& part : parts) {
+      const Tensor weight = weight_of(part), rstd_of = empty_f32({1, rows});
+      row_norm_forward(context, {.x = part.of(x),
+                                 .y = part.of(y),
+                                 .weight = weight,
+                                 .squares = squares,
+                                 .all_columns = all,
+                                 .rstd = rstd_of});
+      row_norm_backward_input(context, {.grad_y = part.of(grad_y),
+                                        .x = part.of(x),
+                                        .weight = weight,
+                                        .rstd = rstd_of,
+                                        .dots = dots,
+                                        .all_columns = all,
+                                        .grad_x = part.of(grad_x)});
+    }
+    expect_near(y.rows, norm(of_x), "y");
+    expect_near(grad_x.rows, reference::numeric_gradient(norm, of_x, grad_of_y), "grad_x",
+                dtype == DType::f32 ? 2e-5 : tolerance);
   }
 }
 
