@@ -58,6 +58,7 @@ ArchitectureSet built_in_architectures() {
           {"llama", make_llama()},
           {"mistral", make_mistral()},
           {"mixtral", make_mixtral()},
+          {"olmoe", make_olmoe()},
           {"qwen2", make_qwen2()},
           {"qwen2_moe", make_qwen2_moe()},
           {"qwen3", make_qwen3()},

@@ -59,6 +59,7 @@ std::shared_ptr<const Architecture> make_gpt2();
 std::shared_ptr<const Architecture> make_llama();
 std::shared_ptr<const Architecture> make_mistral();
 std::shared_ptr<const Architecture> make_mixtral();
+std::shared_ptr<const Architecture> make_olmoe();
 std::shared_ptr<const Architecture> make_qwen2();
 std::shared_ptr<const Architecture> make_qwen2_moe();
 std::shared_ptr<const Architecture> make_qwen3();

@@ -47,10 +47,13 @@ Attention::Attention(const ParallelContext& parallel, const TransformerShape& sh
                                .bias = shape.output_bias,
                                .init_deviation = shape.output_deviation()})) {
   if (!shape.qk_norm) return;
-  const auto norm = [&](const char* of, std::int64_t heads) {
-    return HeadNorm(parallel, name + of, heads, head_dim_, shape.norm_epsilon);
+  const auto norm = [&](const char* of, std::int64_t all, std::int64_t own) {
+    return shape.norms_all_heads
+               ? norm_of_all_heads(parallel, name + of, all, head_dim_, shape.norm_epsilon)
+               : norm_of_each_head(parallel, name + of, own, head_dim_, shape.norm_epsilon);
   };
-  norms_.emplace(Norms{norm(".q_norm", heads_), norm(".k_norm", groups_)});
+  norms_.emplace(
+      Norms{norm(".q_norm", shape.heads, heads_), norm(".k_norm", shape.groups, groups_)});
 }
 
 AttentionShape Attention::shape_of(const MicroBatch& batch) const {
@@ -79,8 +82,8 @@ void Attention::prepare(Context& context, const MicroBatch& batch, Saved& saved)
     saved.qk = context.empty({saved.qkv.dim(0), (heads_ + groups_) * head_dim_}, saved.qkv.dtype(),
                              Category::activation);
     const QueryKeyValue from = operands(saved.qkv, saved.qkv), to = operands(saved.qk, saved.qkv);
-    norms_->query.forward(context, batch.version, from.query, to.query, saved.query_rstd);
-    norms_->key.forward(context, batch.version, from.key, to.key, saved.key_rstd);
+    norms_->query->forward(context, batch.version, from.query, to.query, saved.query_rstd);
+    norms_->key->forward(context, batch.version, from.key, to.key, saved.key_rstd);
   }
   if (!rotary_) return;
   RotaryArgs args = rotary_of(shape, saved.qk);
@@ -202,9 +205,10 @@ void Attention::prepare_backward(Context& context, const MicroBatch& batch, Save
   if (!norms_) return;
   const QueryKeyValue grad_y = operands(saved.grad_qk, grad_qkv);
   const QueryKeyValue x = operands(saved.qkv, saved.qkv), grad_x = operands(grad_qkv, grad_qkv);
-  norms_->query.backward_input(context, batch.version, grad_y.query, x.query, saved.query_rstd,
-                               grad_x.query);
-  norms_->key.backward_input(context, batch.version, grad_y.key, x.key, saved.key_rstd, grad_x.key);
+  norms_->query->backward_input(context, batch.version, grad_y.query, x.query, saved.query_rstd,
+                                grad_x.query);
+  norms_->key->backward_input(context, batch.version, grad_y.key, x.key, saved.key_rstd,
+                              grad_x.key);
 }
 
 void Attention::backward_weight(Context& context, const MicroBatch&,
@@ -214,8 +218,8 @@ void Attention::backward_weight(Context& context, const MicroBatch&,
   if (norms_) {
     const QueryKeyValue grad_y = operands(saved.grad_qk, saved.grad_qk);
     const QueryKeyValue x = operands(saved.qkv, saved.qkv);
-    norms_->query.backward_weight(context, grad_y.query, x.query, saved.query_rstd);
-    norms_->key.backward_weight(context, grad_y.key, x.key, saved.key_rstd);
+    norms_->query->backward_weight(context, grad_y.query, x.query, saved.query_rstd);
+    norms_->key->backward_weight(context, grad_y.key, x.key, saved.key_rstd);
   }
   projection_.backward_weight(context, saved.projection);
   kept.reset();
@@ -225,8 +229,8 @@ std::vector<std::shared_ptr<Parameter>> Attention::parameters() const {
   std::vector<std::shared_ptr<Parameter>> list;
   projection_.collect(list);
   if (norms_) {
-    norms_->query.collect(list);
-    norms_->key.collect(list);
+    norms_->query->collect(list);
+    norms_->key->collect(list);
   }
   output_.collect(list);
   return list;

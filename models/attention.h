@@ -30,7 +30,7 @@ class Attention final : public Module {
  private:
   struct Saved;
   struct Norms {
-    HeadNorm query, key;
+    std::unique_ptr<HeadsNorm> query, key;
   };
   // Makes the queries and keys that the scores are computed from: norms, then rotary positions.
   void prepare(Context&, const MicroBatch&, Saved&) const;

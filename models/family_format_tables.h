@@ -87,6 +87,7 @@ const FamilyFormatTables& gpt2_formats();
 const FamilyFormatTables& llama_formats();
 const FamilyFormatTables& mistral_formats();
 const FamilyFormatTables& mixtral_formats();
+const FamilyFormatTables& olmoe_formats();
 const FamilyFormatTables& qwen2_formats();
 const FamilyFormatTables& qwen2_moe_formats();
 const FamilyFormatTables& qwen3_formats();

@@ -1,6 +1,7 @@
-// RMSNorm of each query or key head by one weight (Qwen3), a part of Attention.
+// The norms of queries and keys before their rotary positions, parts of Attention.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,25 +12,27 @@
 
 namespace trident {
 
-class HeadNorm {
+class HeadsNorm {
  public:
-  // Makes the parameter NAME.weight (D), replicated over the ranks that share the heads. `heads`
-  // are those of this rank.
-  HeadNorm(const ParallelContext&, const std::string& name, std::int64_t heads, std::int64_t dim,
-           float epsilon);
-  // x and y: the heads in rows (T, ·); rstd is saved for backward.
-  void forward(Context&, WeightVersion, const HeadColumns& x, const HeadColumns& y,
-               Tensor& rstd) const;
-  void backward_input(Context&, WeightVersion, const HeadColumns& grad_y, const HeadColumns& x,
-                      const Tensor& rstd, const HeadColumns& grad_x) const;
-  void backward_weight(Context&, const HeadColumns& grad_y, const HeadColumns& x,
-                       const Tensor& rstd) const;
-  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
-
- private:
-  Weight weight_;
-  std::int64_t heads_;
-  float epsilon_;
+  virtual ~HeadsNorm() = default;
+  // x and y: this rank's heads in rows (T, ·); rstd is saved for backward.
+  virtual void forward(Context&, WeightVersion, const HeadColumns& x, const HeadColumns& y,
+                       Tensor& rstd) const = 0;
+  virtual void backward_input(Context&, WeightVersion, const HeadColumns& grad_y,
+                              const HeadColumns& x, const Tensor& rstd,
+                              const HeadColumns& grad_x) const = 0;
+  virtual void backward_weight(Context&, const HeadColumns& grad_y, const HeadColumns& x,
+                               const Tensor& rstd) const = 0;
+  virtual void collect(std::vector<std::shared_ptr<Parameter>>& into) const = 0;
 };
+
+// RMSNorm of each head by one weight (Qwen3): the parameter NAME.weight (D), replicated over the
+// ranks that share the heads. `heads`: those of this rank.
+std::unique_ptr<HeadsNorm> norm_of_each_head(const ParallelContext&, const std::string& name,
+                                             std::int64_t heads, std::int64_t dim, float epsilon);
+// RMSNorm of all heads together (OLMoE): the parameter NAME.weight (heads · D), sharded by heads.
+// `heads`: those of all ranks. Collective over the ranks that share them.
+std::unique_ptr<HeadsNorm> norm_of_all_heads(const ParallelContext&, const std::string& name,
+                                             std::int64_t heads, std::int64_t dim, float epsilon);
 
 }  // namespace trident

@@ -1,6 +1,7 @@
 // The files of Qwen's mixtures of experts, as transformers' Qwen2MoeForCausalLM and
 // Qwen3MoeForCausalLM store them: Qwen 2's and 3's, with a router and matrices of each expert in
-// place of the MLP in some layers, and in Qwen 2's a gated expert that all tokens take.
+// place of the MLP in some layers, and in Qwen 2's a gated expert that all tokens take. OLMoE's,
+// of OlmoeForCausalLM, have the same names.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -53,7 +54,16 @@ constexpr HuggingFaceKey qwen2_moe_keys[] = {
     {"output_router_logits", Use::training},
 };
 
+// Those of OlmoeConfig, 4.45 to 5.24.
+constexpr HuggingFaceKey olmoe_keys[] = {
+    {"attention_bias", Use::model},          {"clip_qkv", Use::fixed, "[null]"},
+    {"num_experts_per_tok", Use::model},     {"num_experts", Use::model},
+    {"num_local_experts", Use::model},       {"norm_topk_prob", Use::model},
+    {"router_aux_loss_coef", Use::training}, {"output_router_logits", Use::training},
+};
+
 constexpr std::string_view qwen2_moe_classes[] = {"Qwen2MoeForCausalLM", "Qwen2MoeModel"};
+constexpr std::string_view olmoe_classes[] = {"OlmoeForCausalLM", "OlmoeModel"};
 constexpr std::string_view qwen3_moe_classes[] = {"Qwen3MoeForCausalLM", "Qwen3MoeModel"};
 
 const std::vector<StoredTensor>& qwen_moe_tensors() {
@@ -193,6 +203,39 @@ std::string qwen3_moe_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
+std::string olmoe_write_config(const Config& config) {
+  const ModelConfig& model = config.model;
+  nlohmann::ordered_json written = llama_config(config, "olmoe", "OlmoeForCausalLM");
+  written["attention_bias"] = model.attention_bias;
+  written["intermediate_size"] = model.moe.ffn_hidden_size;
+  written["norm_topk_prob"] = model.moe.norm_topk_prob;
+  // The class takes token 1 where the key is missing.
+  if (!model.pad_token_id) written["pad_token_id"] = nullptr;
+  write_experts(model.moe, "num_experts", written);
+  return json_text(written, 2);
+}
+
+std::string olmoe_read_config(HuggingFaceConfig& hf) {
+  nlohmann::json model = llama_model(hf, "olmoe", {.norm_epsilon = 1e-5});
+  model["attention_bias"] = hf.flag_or("attention_bias", false);
+  if (hf.is_missing("pad_token_id") && model["vocab_size"] > 1) model["pad_token_id"] = 1;
+  if (model["head_dim"] !=
+      model["hidden_size"].get<std::int64_t>() / model["num_attention_heads"].get<std::int64_t>()) {
+    hf.refuse("head_dim", "the norm of the queries has hidden_size elements; leave it out");
+  }
+  const auto layers = model.at("num_layers").get<std::size_t>();
+  if (layers <= most_layers) {  // else the model is refused for its size
+    const std::string_view count = hf.gives("num_local_experts") && !hf.gives("num_experts")
+                                       ? "num_local_experts"
+                                       : "num_experts";
+    model["moe"] = moe_model(hf, {.count_key = count, .topk = 8, .loss_factor = 0.01},
+                             model.at("ffn_hidden_size"), std::vector<std::int64_t>(layers, 1));
+    model["moe"]["norm_topk_prob"] = hf.flag_or("norm_topk_prob", false);
+  }
+  hf.finish();
+  return json_text(model);
+}
+
 void qwen_moe_gguf_keys(const Config&, GgufForm&) {
   throw RequestError("Trident writes no GGUF file of a mixture of experts");
 }
@@ -223,8 +266,24 @@ const FamilyFormatTables& qwen3_moe_tables() {
   return tables;
 }
 
+const FamilyFormatTables& olmoe_tables() {
+  static const FamilyFormatTables tables{.model_type = "olmoe",
+                                         .classes = olmoe_classes,
+                                         .keys = {olmoe_keys, llama_shared_keys()},
+                                         .tensors = qwen_moe_tensors(),
+                                         .buffers = llama_buffers(),
+                                         .write_config = olmoe_write_config,
+                                         .read_config = olmoe_read_config,
+                                         .gguf_architecture = "olmoe",
+                                         .gguf_keys = qwen_moe_gguf_keys};
+  return tables;
+}
+
 }  // namespace
 
+const FamilyFormatTables& olmoe_formats() {
+  return olmoe_tables();
+}
 const FamilyFormatTables& qwen2_moe_formats() {
   return qwen2_moe_tables();
 }

@@ -145,9 +145,10 @@ def hugging_face_config(case):
             "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
             "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
             "qwen3_moe": transformers.Qwen3MoeConfig,
-            "deepseek_v3": transformers.DeepseekV3Config}[case.architecture]
+            "deepseek_v3": transformers.DeepseekV3Config,
+            "olmoe": transformers.OlmoeConfig}[case.architecture]
     own = {}
-    if case.architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3"):
+    if case.architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3", "olmoe"):
         own["attention_bias"] = case.attention_bias
     if case.architecture == "llama":
         own["mlp_bias"] = case.mlp_bias
@@ -160,6 +161,9 @@ def hugging_face_config(case):
         own.update(num_experts=experts["num"], num_experts_per_tok=experts["topk"],
                    moe_intermediate_size=experts["ffn"], norm_topk_prob=experts["norm"],
                    mlp_only_layers=list(experts["dense"]))
+    if case.architecture == "olmoe":
+        own.update(num_experts=experts["num"], num_experts_per_tok=experts["topk"],
+                   norm_topk_prob=experts["norm"])
     if case.architecture == "deepseek_v3":
         latent = case.latent
         own.update(q_lora_rank=latent["q_rank"], kv_lora_rank=latent["kv_rank"],

@@ -370,6 +370,8 @@ std::vector<LayerCase> layer_cases() {
   wide_heads.head_size = 6;
   TransformerShape normed = wide_heads;  // Qwen3
   normed.qk_norm = true;
+  TransformerShape normed_together = grouped;  // OLMoE
+  normed_together.qk_norm = normed_together.norms_all_heads = true;
   TransformerShape windowed = grouped;  // Mistral
   windowed.sliding_window = 2;
   windowed.window_layers = {0};
@@ -416,6 +418,7 @@ std::vector<LayerCase> layer_cases() {
           attention_case("AttentionRotaryWithBiases", all_biased),
           attention_case("AttentionWideHeads", wide_heads),
           attention_case("AttentionWithNorms", normed),
+          attention_case("AttentionWithNormsOfAllHeads", normed_together),
           attention_case("AttentionWithWindow", windowed),
           attention_case("AttentionWithScaledPositions", scaled),
           latent_case("AttentionLatent", latent),

@@ -104,9 +104,14 @@ inline Values attention(const Values& x, const Weights& weights, const std::stri
   Values qkv = linear(x, weights.at(name + ".qkv.weight"), find(weights, name + ".qkv.bias"),
                       count(shape.hidden));
   for (std::size_t t = 0; t < batch.rows(); ++t) {
+    if (shape.norms_all_heads) {
+      norm_head(&qkv[t * row], weights.at(name + ".q_norm.weight"), shape.norm_epsilon);
+      norm_head(&qkv[t * row + heads * dim], weights.at(name + ".k_norm.weight"),
+                shape.norm_epsilon);
+    }
     for (std::size_t head = 0; head < heads + groups; ++head) {
       double* const of_head = &qkv[t * row + head * dim];
-      if (shape.qk_norm) {
+      if (shape.qk_norm && !shape.norms_all_heads) {
         const Values& weight =
             weights.at(name + (head < heads ? ".q_norm" : ".k_norm") + ".weight");
         norm_head(of_head, weight, shape.norm_epsilon);

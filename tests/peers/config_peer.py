@@ -37,6 +37,7 @@ EXPERTS = {"mixtral": {"num_local_experts": 4},
            "qwen2_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
                          "shared_expert_intermediate_size": 20},
            "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12},
+           "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
            "deepseek_v3": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
                            "topk_group": 1, "moe_intermediate_size": 12, "q_lora_rank": 6,
                            "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 8,
@@ -50,6 +51,7 @@ def small(kind):
                 "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
                 "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
                 "qwen3_moe": transformers.Qwen3MoeConfig,
+                "olmoe": transformers.OlmoeConfig,
                 "deepseek_v3": transformers.DeepseekV3Config}[kind](
             **EXPERTS.get(kind, {}), vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=4 if kind == "deepseek_v3" else 2,
@@ -194,14 +196,14 @@ class Case:
             keys = {k: v for k, v in self.written.items()
                     if k not in ("decoder_sparse_step", "mlp_only_layers", missing)}
             given = {"decoder_sparse_step": step, "mlp_only_layers": dense}
-            if self.kind != "mixtral":
+            if self.kind not in ("mixtral", "olmoe"):
                 keys |= {key: value for key, value in given.items() if value is not None}
             saved, said = self.imported(keys)
             theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
             with torch.device("meta"):
                 names = transformers.AutoModelForCausalLM.from_config(theirs).state_dict()
             layers = [i for i in range(2) if f"model.layers.{i}.mlp.gate.weight" in names]
-            same = layers == [0, 1] if self.kind == "mixtral" else layers == self.layers
+            same = layers == ([0, 1] if self.kind in ("mixtral", "olmoe") else self.layers)
             if saved is None:  # the folder's tensors are of other layers, or fewer experts are taken
                 assert not same or theirs.num_experts_per_tok > 4, (keys, said)
                 continue
@@ -286,7 +288,7 @@ def main():
             case.check_unknown()
             if kind != "gpt2" and kind not in EXPERTS:  # they read it as mistral and qwen do
                 case.check_rope()
-            if kind not in ("gpt2", "llama", "deepseek_v3"):
+            if kind not in ("gpt2", "llama", "olmoe", "deepseek_v3"):
                 case.check_windows()
             if kind == "deepseek_v3":
                 case.check_latent()

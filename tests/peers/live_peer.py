@@ -27,7 +27,7 @@ import torch
 import transformers
 
 FAMILIES = ["gpt2", "llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen2_moe", "qwen3_moe",
-            "deepseek_v3"]
+            "olmoe", "deepseek_v3"]
 NEAR = 3e-6  # logits of a router that fp32 may order otherwise
 TOLERANCE = 1e-5  # losses: relative; gradients: norm of the difference over the norm
 
@@ -56,7 +56,7 @@ def draw_scaling(rng):
 
 
 def draw_experts(rng, architecture, layers, ffn):
-    if architecture not in ("mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v3"):
+    if architecture not in ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "deepseek_v3"):
         return None
     if architecture == "deepseek_v3":
         groups = rng.choice([1, 2, 3])
@@ -72,9 +72,10 @@ def draw_experts(rng, architecture, layers, ffn):
                 "rate": rng.choice([0.0, 2.0**-7, 2.0**-10])}
     count = rng.choice([4, 6, 8, 12])
     free = architecture != "mixtral"
-    dense = [i for i in range(layers) if free and rng.random() < 0.3]
+    some = free and architecture != "olmoe"  # layers may have experts, of any width
+    dense = [i for i in range(layers) if some and rng.random() < 0.3]
     return {"num": count, "topk": rng.choice([1, 2, 3, count]),
-            "ffn": 4 * rng.randrange(3, 20) if free else ffn,
+            "ffn": 4 * rng.randrange(3, 20) if some else ffn,
             "shared": 4 * rng.randrange(3, 20) if architecture == "qwen2_moe" else 0,
             "norm": rng.random() < 0.5 if free else True,
             # Large factors, as the usual ones would hide an error.
@@ -98,7 +99,7 @@ def draw_case(rng, architecture, iterations):
     head_dim = rng.choice([None, 4, 6, 12]) if rotary else None
     window, window_layers = draw_window(rng, architecture, layers)
     latent = draw_latent(rng, architecture)
-    if latent:
+    if latent or architecture == "olmoe":
         head_dim = None
     grouped = rotary and not latent
     groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if grouped else heads
@@ -121,7 +122,7 @@ def draw_case(rng, architecture, iterations):
         padding=rng.choice([0, 1, 2]) if rotary and rng.random() < 0.8 else None,
         head_dim=head_dim, window=window, window_layers=window_layers,
         rope_scaling=draw_scaling(rng) if rotary and rng.random() < 0.6 else None,
-        attention_bias=(architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3")
+        attention_bias=(architecture in ("llama", "qwen3", "qwen3_moe", "olmoe", "deepseek_v3")
                         and rng.random() < 0.5),
         mlp_bias=architecture == "llama" and rng.random() < 0.5,
         experts=draw_experts(rng, architecture, layers, ffn), latent=latent)

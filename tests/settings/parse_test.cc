@@ -148,11 +148,12 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
   EXPECT_THAT(problems_of({"precision.dtype=bf61"}),
               ElementsAre("config: /precision/dtype: \"bf61\" is not \"fp32\", \"bf16\" or "
                           "\"fp16\"; did you mean \"bf16\"?"));
-  EXPECT_THAT(problems_of({"model.architecture=lama"}),
-              ElementsAre("config: /model/architecture: \"lama\" is not \"deepseek_v3\", \"gpt2\", "
-                          "\"llama\", \"mistral\", \"mixtral\", \"qwen2\", \"qwen2_moe\", "
-                          "\"qwen3\" or \"qwen3_moe\"; did you mean "
-                          "\"llama\"?"));
+  EXPECT_THAT(
+      problems_of({"model.architecture=lama"}),
+      ElementsAre("config: /model/architecture: \"lama\" is not \"deepseek_v3\", \"gpt2\", "
+                  "\"llama\", \"mistral\", \"mixtral\", \"olmoe\", \"qwen2\", \"qwen2_moe\", "
+                  "\"qwen3\" or \"qwen3_moe\"; did you mean "
+                  "\"llama\"?"));
 }
 
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {

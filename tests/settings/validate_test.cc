@@ -137,7 +137,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre("config: /model/moe/num_experts: is missing; mixtral has experts"));
   EXPECT_THAT(problems_of({"model.moe.num_experts=4"}),
               ElementsAre("config: /model/moe/num_experts: gpt2 has no experts; leave it out, or "
-                          "use deepseek_v3, mixtral, qwen2_moe or qwen3_moe"));
+                          "use deepseek_v3, mixtral, olmoe, qwen2_moe or qwen3_moe"));
   EXPECT_THAT(problems_of({"model.moe.router_topk=4", kExpert + "2"}),
               ElementsAre("config: /model/moe/router_topk: has no effect without num_experts; "
                           "leave it out, or give that",
@@ -148,7 +148,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
                           "token can choose from; use at most 4"));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "norm_topk_prob=false"})),
               ElementsAre(HasSubstr("mixtral's weights are divided by their sum; leave it out, or "
-                                    "use deepseek_v3, qwen2_moe or qwen3_moe")));
+                                    "use deepseek_v3, olmoe, qwen2_moe or qwen3_moe")));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "layer_freq=[1, 0, 1, 1]"})),
               ElementsAre(HasSubstr("mixtral has experts in all layers")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "layer_freq=[1, 0]"})),
@@ -350,9 +350,10 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(problems_of(of_llama("1.5")), ElementsAre(HasSubstr("/model/pad_token_id: 1.5 is")));
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
-      ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-                  "it out, or use deepseek_v3, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 "
-                  "or qwen3_moe"));
+      ElementsAre(
+          "config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
+          "it out, or use deepseek_v3, llama, mistral, mixtral, olmoe, qwen2, qwen2_moe, qwen3 "
+          "or qwen3_moe"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {
