@@ -182,8 +182,9 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
   const auto layers = model.at("num_layers").get<std::int64_t>();
   if (layers <= most_layers) {  // else the model is refused for its size
     std::vector<std::int64_t> freq(static_cast<std::size_t>(layers), 1);
+    const std::int64_t usual = hf.is_missing("first_k_dense_replace") ? 3 : 0;
     const std::int64_t dense =
-        std::clamp<std::int64_t>(hf.whole_or("first_k_dense_replace", 3), 0, layers);
+        std::clamp<std::int64_t>(hf.whole_or("first_k_dense_replace", usual), 0, layers);
     if (dense == layers) {
       hf.refuse("first_k_dense_replace",
                 fmt::format("not supported; it leaves none of {} layers experts", layers));

@@ -146,7 +146,7 @@ const std::vector<Preset>& presets() {
          "parallel": "auto",
          "batch": {"global_batch_size": 15360},
          "optimizer": {"params": {"lr": 2.2e-4, "betas": [0.9, 0.95]}},
-         "scheduler": {"min_lr": 2.2e-5, "warmup_iters": 2000},
+         "scheduler": {"min_lr": 2.2e-5},
          "data": {"sequence_length": 4096}})",
        2048},
       llama("llama_405b", "Llama 3.1 405B's sizes", {126, 16384, 128, 8, 53248, false}, 8e-5, 8e-6,

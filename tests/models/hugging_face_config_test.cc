@@ -291,6 +291,63 @@ TEST(HuggingFaceConfig, Qwen3HasHeadsOf128UnlessItSaysSo) {
   EXPECT_THROW(of(R"({"head_dim": null})"), RequestError);
 }
 
+// The keys of DeepSeek's own config.json, with small sizes.
+TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
+  const json published = json::parse(R"({
+    "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config",
+                 "AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"},
+    "aux_loss_alpha": 0.001, "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1,
+    "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 32,
+    "initializer_range": 0.02, "intermediate_size": 96, "kv_lora_rank": 16,
+    "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 12,
+    "moe_layer_freq": 1, "n_group": 2, "n_routed_experts": 8, "n_shared_experts": 2,
+    "norm_topk_prob": true, "num_attention_heads": 4, "num_experts_per_tok": 3,
+    "num_hidden_layers": 3, "num_key_value_heads": 4, "num_nextn_predict_layers": 1,
+    "pretraining_tp": 1, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+    "rms_norm_eps": 1e-06, "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40,
+    "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+    "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 2.5,
+    "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false, "topk_group": 1,
+    "topk_method": "noaux_tc", "torch_dtype": "bfloat16", "transformers_version": "4.33.1",
+    "use_cache": true, "v_head_dim": 6, "vocab_size": 256})");
+  const auto family = built_in_architectures().at("deepseek_v3");
+  const auto of = [&](const char* changes) {
+    return json::parse(family->model_config(with(published, changes).dump()));
+  };
+  const auto refused = [&](const char* changes, const char* text) {
+    try {
+      of(changes);
+      ADD_FAILURE() << changes;
+    } catch (const RequestError& error) {
+      EXPECT_THAT(error.problems(), ElementsAre(::testing::HasSubstr(text))) << changes;
+    }
+  };
+  const json model = of("{}");
+  EXPECT_EQ(model.at("kv_lora_rank"), 16);
+  EXPECT_EQ(model.at("q_lora_rank"), 24);
+  EXPECT_EQ(model.at("head_dim"), 4);
+  EXPECT_EQ(model.at("moe").at("layer_freq"), json({0, 1, 1}));
+  EXPECT_EQ(model.at("moe").at("shared_expert_intermediate_size"), 24);
+  EXPECT_EQ(model.at("moe").at("router_load_balancing_type"), "none");
+  EXPECT_EQ(of(R"({"q_lora_rank": null})").at("q_lora_rank"), 0);
+  EXPECT_EQ(of(R"({"norm_topk_prob": "-"})").at("moe").at("norm_topk_prob"), true);
+  refused(R"({"quantization_config": {"quant_method": "fp8"}})", "convert the folder to bf16");
+  refused(R"({"auto_map": {"AutoConfig": "mine.Config"}})", "only DeepSeek's own code is known");
+  refused(R"({"rope_interleave": false})", "/rope_interleave: false");
+  refused(R"({"n_group": null})", "/n_group: null: transformers fails with this");
+  refused(R"({"num_key_value_heads": 2})", "as many as num_attention_heads (4)");
+  refused(R"({"first_k_dense_replace": 3})", "it leaves none of 3 layers experts");
+  refused(R"({"first_k_dense_replace": "x"})", "/first_k_dense_replace: \"x\"");
+
+  const auto further = [&](const char* changes) {
+    return family->further_layers(with(published, changes).dump());
+  };
+  EXPECT_EQ(further("{}"), 1);
+  EXPECT_EQ(further(R"({"num_nextn_predict_layers": 0})"), 0);
+  EXPECT_EQ(further(R"({"num_nextn_predict_layers": "-"})"), 1);
+}
+
 TEST(HuggingFaceConfig, ScalingsOfRotaryPositionsAreRead) {
   const auto scaling = [](const char* changes) {
     json read = model_of(llama, changes).at("rope_scaling");

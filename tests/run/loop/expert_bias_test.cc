@@ -49,6 +49,8 @@ std::vector<float> biases(const std::string& folder, int layer) {
       "model.layers." + std::to_string(layer) + ".mlp.gate.e_score_correction_bias";
   const SafetensorsSet set(folder);
   EXPECT_EQ(set.at(name).dtype, DType::f32);
+  const std::string router = "model.layers." + std::to_string(layer) + ".mlp.gate.weight";
+  EXPECT_EQ(set.at(router).dtype, DType::f32);
   std::vector<float> values(8);
   set.read(name, std::as_writable_bytes(std::span(values)));
   return values;
@@ -91,6 +93,13 @@ TEST(ExpertBiases, MoveByTheCountsOfTheGlobalBatch) {
   for (const Folded& f :
        {Folded{{1, 1, 1}, 1, 1, {}}, Folded{{2, 2, 1}, 4, 1, {"parallel.sequence_parallel=true"}},
         Folded{{2, 2, 1}, 2, 2, {}}, Folded{{3, 1, 2}, 1, 1, {"precision.dtype=bf16"}},
+        // DeepSeek's own scaling of positions and of scores, gradients of 16 bits.
+        Folded{{2, 1, 1},
+               2,
+               1,
+               {"precision.dtype=bf16", "precision.grad_accum_dtype=bf16",
+                R"(model.rope_scaling={"rope_type": "yarn", "factor": 4, "mscale": 1,
+                                       "mscale_all_dim": 1})"}},
         Folded{{2, 1, 1}, 2, 1, {"training.eval_interval=1", "training.eval_iters=1"}},
         Folded{{2, 1, 1}, 1, 1, {"activation_checkpointing.granularity=full"}}}) {
     SCOPED_TRACE(name_of(f.layout) + " ep " + std::to_string(f.expert));
