@@ -21,7 +21,11 @@ ExpertBiases::ExpertBiases(Context& context, std::span<const Bucket> buffers,
   }
   if (buffers.empty()) return;
   const Bucket& first = buffers.front();
-  for (const ProcessGroup& group : {topology.of(Group::tensor), first.sharing, first.replicas}) {
+  std::vector<ProcessGroup> groups{first.sharing, first.replicas};
+  for (const Group group : first.layout.entries.front().parameter->spec().placement.partial) {
+    groups.push_back(topology.of(group));
+  }
+  for (const ProcessGroup& group : groups) {
     if (group.defined() && group.size() > 1) groups_.push_back(group);
   }
 }
