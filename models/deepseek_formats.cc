@@ -141,10 +141,9 @@ std::string deepseek_v3_write_config(const Config& config) {
   return json_text(written, 2);
 }
 
-// n_routed_experts is the key's name in the class; transformers 5 knows the other one, too.
+// The other name of n_routed_experts in transformers 5 comes first there.
 std::string_view count_key(const HuggingFaceConfig& hf) {
-  return hf.gives("num_local_experts") && !hf.gives("n_routed_experts") ? "num_local_experts"
-                                                                        : "n_routed_experts";
+  return hf.gives("num_local_experts") ? "num_local_experts" : "n_routed_experts";
 }
 
 std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
@@ -161,7 +160,9 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
   if (!hf.words_begin_with("auto_map", {"configuration_deepseek.", "modeling_deepseek."})) {
     hf.refuse("auto_map", "not supported; only DeepSeek's own code is known");
   }
-  hf.require_whole("first_k_dense_replace", false);
+  for (const char* key : {"first_k_dense_replace", "num_nextn_predict_layers", "num_mtp_layers"}) {
+    hf.require_whole(key, false);
+  }
   nlohmann::json model = llama_model(hf, "deepseek_v3", {.groups = 128});
   model["attention_bias"] = hf.flag_or("attention_bias", false);
   if (model["num_query_groups"] != model["num_attention_heads"]) {
@@ -194,7 +195,8 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
     nlohmann::json moe =
         moe_model(hf, {.count_key = count_key(hf), .topk = 8, .has_loss = false}, ffn, freq);
     // null counts as false there.
-    moe["norm_topk_prob"] = hf.flag_or("norm_topk_prob", hf.is_missing("norm_topk_prob"));
+    const bool normed = hf.is_missing("norm_topk_prob") || hf.gives("norm_topk_prob");
+    moe["norm_topk_prob"] = normed && hf.flag_or("norm_topk_prob", true);
     moe["router_topk_scaling_factor"] = hf.number_or("routed_scaling_factor", 2.5);
     moe["router_num_groups"] = hf.size_or("n_group", 8);
     moe["router_group_topk"] = hf.size_or("topk_group", 4);
@@ -212,7 +214,7 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
 
 // transformers' class has a default of one.
 std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
-  for (const char* key : {"num_nextn_predict_layers", "num_mtp_layers"}) {
+  for (const char* key : {"num_mtp_layers", "num_nextn_predict_layers"}) {
     if (!hf.is_missing(key)) return std::max<std::int64_t>(0, hf.whole_or(key, 0));
   }
   return 1;

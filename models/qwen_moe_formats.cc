@@ -219,15 +219,15 @@ std::string olmoe_read_config(HuggingFaceConfig& hf) {
   nlohmann::json model = llama_model(hf, "olmoe", {.norm_epsilon = 1e-5});
   model["attention_bias"] = hf.flag_or("attention_bias", false);
   if (hf.is_missing("pad_token_id") && model["vocab_size"] > 1) model["pad_token_id"] = 1;
-  if (model["head_dim"] !=
-      model["hidden_size"].get<std::int64_t>() / model["num_attention_heads"].get<std::int64_t>()) {
+  const bool other = model["head_dim"] != model["hidden_size"].get<std::int64_t>() /
+                                              model["num_attention_heads"].get<std::int64_t>();
+  if (other || (!hf.is_missing("head_dim") && !hf.gives("head_dim"))) {
     hf.refuse("head_dim", "the norm of the queries has hidden_size elements; leave it out");
   }
   const auto layers = model.at("num_layers").get<std::size_t>();
   if (layers <= most_layers) {  // else the model is refused for its size
-    const std::string_view count = hf.gives("num_local_experts") && !hf.gives("num_experts")
-                                       ? "num_local_experts"
-                                       : "num_experts";
+    const std::string_view count =
+        hf.gives("num_local_experts") ? "num_local_experts" : "num_experts";
     model["moe"] = moe_model(hf, {.count_key = count, .topk = 8, .loss_factor = 0.01},
                              model.at("ffn_hidden_size"), std::vector<std::int64_t>(layers, 1));
     model["moe"]["norm_topk_prob"] = hf.flag_or("norm_topk_prob", false);

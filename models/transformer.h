@@ -74,8 +74,8 @@ struct TransformerShape {
   bool swiglu = false;  // gate and up projections; false: GELU
   bool rotary = false;
   RotaryFrequencies rotary_frequencies;
-  bool qk_norm = false;  // an RMSNorm of each query and key head, before the rotary positions
-  bool norms_all_heads = false;  // with qk_norm: of all heads together (OLMoE)
+  bool qk_norm = false;          // RMSNorms of queries and of keys, before the rotary positions
+  bool norms_all_heads = false;  // with qk_norm: all heads together (OLMoE); else each by itself
   std::int64_t head_size = 0;    // 0: hidden / heads
   // The most keys that a query sees in the layers of window_layers; 0: all before it.
   std::int64_t sliding_window = 0;

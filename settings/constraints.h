@@ -72,7 +72,7 @@ struct ModelConstraints {
   // head_dim may differ from hidden_size / num_attention_heads; whether that must be whole still
   // (transformers' LlamaConfig needs it).
   bool free_head_dim = false, heads_divide_width = true;
-  bool qk_norm = false;  // queries and keys are normed, each head by itself
+  bool qk_norm = false;  // queries and keys are normed, each head by itself or all together
   // Latent attention, with kv_lora_rank and the sizes beside it; head_dim is qk_pos_emb_head_dim.
   bool latent_attention = false;
   // Which layers may have a sliding window.

@@ -144,8 +144,8 @@ std::vector<Field> model_fields() {
                           &ModelConstraints::optional_mlp_bias, ")")},
       {.path = "/model/qk_norm",
        .member = member(&M::qk_norm),
-       .doc = "Each query and key head goes through an RMSNorm before its rotary positions; a "
-              "choice of the model.",
+       .doc = "Queries and keys go through an RMSNorm before their rotary positions: each head by "
+              "itself, of olmoe all heads together; a choice of the model.",
        .derived =
            [](const ConfigConstraints& constraints) {
              return of_models("true for ", &ModelConstraints::qk_norm, ", else ")(constraints) +

@@ -82,7 +82,8 @@ class TensorCheck {
     if (shape_.tied) take_tied_head();
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
-      if (is_of_further_layer(entry->name)) continue;
+      if (!further_) further_ = architecture_.further_layers(read_model_config(set_.directory()));
+      if (is_of_further_layer(entry->name, shape_.layers, *further_)) continue;
       problem(
           fmt::format("{}: tensor {} belongs to no parameter of this model, which would "
                       "ignore it",
@@ -119,16 +120,6 @@ class TensorCheck {
       taken_.insert(bare_name(name));
     }
   }
-  bool is_of_further_layer(std::string_view name) {
-    if (!further_) further_ = architecture_.further_layers(read_model_config(set_.directory()));
-    if (name.starts_with("model.")) name.remove_prefix(6);
-    if (*further_ == 0 || !name.starts_with("layers.")) return false;
-    std::int64_t layer = -1;
-    const char* const end = name.data() + name.size();
-    const auto [rest, error] = std::from_chars(name.data() + 7, end, layer);
-    return error == std::errc() && rest != end && *rest == '.' && layer >= shape_.layers &&
-           layer - shape_.layers < *further_;
-  }
   void take_tied_head() {
     const Shape global{shape_.vocabulary, shape_.hidden};
     const auto names = [&](const char* parameter) {
@@ -161,6 +152,16 @@ class TensorCheck {
 };
 
 }  // namespace
+
+bool is_of_further_layer(std::string_view tensor, std::int64_t layers, std::int64_t further) {
+  if (tensor.starts_with("model.")) tensor.remove_prefix(6);
+  if (further == 0 || !tensor.starts_with("layers.")) return false;
+  std::int64_t layer = -1;
+  const char* const end = tensor.data() + tensor.size();
+  const auto [rest, error] = std::from_chars(tensor.data() + 7, end, layer);
+  return error == std::errc() && rest != end && *rest == '.' && layer >= layers &&
+         layer - layers < further;
+}
 
 std::string model_keys(const FamilyFormats& family, const std::string& directory) {
   const std::string text = read_model_config(directory);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/hugging_face/safetensors.h"
@@ -32,6 +33,9 @@ bool is_of_vocabulary(const std::string& parameter);
 // otherwise 0.
 DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&,
                     std::int64_t entries = 0);
+
+// Whether a tensor belongs to one of `further` layers behind the first `layers`.
+bool is_of_further_layer(std::string_view tensor, std::int64_t layers, std::int64_t further);
 
 // The shape under its own name of a tensor with rows of a parameter of shape `global`.
 std::vector<std::int64_t> stored_shape(const HuggingFaceTensor&, const Shape& global);

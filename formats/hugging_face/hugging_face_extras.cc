@@ -92,7 +92,16 @@ std::string notes_of(const std::string& directory, const FamilyFormats& family) 
         fmt::format("transformers doesn't know {}{}: ignored, and kept where the weights are saved",
                     fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : ""));
   }
-  if (const std::int64_t further = family.further_layers(config); further > 0) {
+  const std::int64_t further = family.further_layers(config);
+  const auto has_further = [&] {
+    const auto layers =
+        parse_json(family.model_config(config), directory).at("num_layers").get<std::int64_t>();
+    const SafetensorsSet set(directory);
+    return std::ranges::any_of(set.tensors(), [&](const SafetensorsEntry* entry) {
+      return is_of_further_layer(entry->name, layers, further);
+    });
+  };
+  if (further > 0 && has_further()) {
     notes.push_back(fmt::format("layers that predict further tokens are left out ({})", further));
   }
   if (notes.empty()) return "";

@@ -32,8 +32,8 @@ HuggingFaceExtras read_extras(const std::string& directory, const FamilyFormats&
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
                             const std::string& path, const FamilyFormats&);
 
-// A note for people that names the keys of the directory's config.json that transformers doesn't
-// know. They have no effect and are kept. "" if there are none.
+// A note for people on the directory: the keys of its config.json that transformers doesn't know,
+// which have no effect and are kept, and layers that are left out. "" if there are none.
 std::string notes_of(const std::string& directory, const FamilyFormats&);
 
 // The text of a tokenizer.json, for HuggingFaceExtras::files. Throws RequestError if it can't be

@@ -232,11 +232,11 @@ void row_norm_backward_input(const Access& access, Context& context,
           for (std::int64_t t = begin; t < end; ++t) {
             const T *const grad = grads.at(t), *const x = xs.at(t);
             T* const grad_x = to.at(t);
-            const float scale = rstd[t], back = scale * scale * scale * dots[t] / all;
+            const float scale = rstd[t], along = scale * dots[t] / all;
             for (std::int64_t c = 0; c < columns; ++c) {
-              grad_x[c] = static_cast<T>(static_cast<float>(grad[c]) *
-                                             static_cast<float>(weight[c]) * scale -
-                                         static_cast<float>(x[c]) * back);
+              const float normed = static_cast<float>(x[c]) * scale;
+              const float grad_normed = static_cast<float>(grad[c]) * static_cast<float>(weight[c]);
+              grad_x[c] = static_cast<T>(scale * (grad_normed - normed * along));
             }
           }
         });

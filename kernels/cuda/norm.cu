@@ -472,10 +472,10 @@ struct RowBackward {
   template <int N>
   __device__ void run(std::int64_t i) const {
     const std::int64_t t = i / columns, c = i % columns;
-    const float scale = rstd[t], back = scale * scale * scale * dots[t] / all;
-    const float grad = to_float(grad_y.first[t * grad_y.stride + c]) * to_float(weight[c]) * scale;
-    grad_x.first[t * grad_x.stride + c] =
-        rounded<T>(grad - to_float(x.first[t * x.stride + c]) * back);
+    const float scale = rstd[t], along = scale * dots[t] / all;
+    const float grad_normed = to_float(grad_y.first[t * grad_y.stride + c]) * to_float(weight[c]);
+    const float normed = to_float(x.first[t * x.stride + c]) * scale;
+    grad_x.first[t * grad_x.stride + c] = rounded<T>(scale * (grad_normed - normed * along));
   }
 };
 

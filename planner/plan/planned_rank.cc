@@ -128,6 +128,16 @@ std::vector<BucketLayout> layouts_of(const ParameterBuckets& buckets) {
   return layouts;
 }
 
+std::int64_t buffer_bytes_of(const ParameterBuckets& buckets) {
+  std::int64_t bytes = 0;
+  for (const Bucket& bucket : buckets.buffers()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      bytes += entry.numel * static_cast<std::int64_t>(size_of(bucket.weights.dtype()));
+    }
+  }
+  return bytes;
+}
+
 std::vector<Action> computes_of(const ExecutionTrace& trace) {
   std::vector<Action> actions;
   for (const TracedAction& event : trace.events) {
@@ -322,7 +332,9 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   context.set_trace(nullptr);
   stepper.wait_for_result();
   const Ledger::Figures figures = context.ledger().figures();
-  PlannedRank rank{.buckets = layouts_of(model.buckets()), .rolls_back = stepper.post_validation()};
+  PlannedRank rank{.buckets = layouts_of(model.buckets()),
+                   .buffer_bytes = buffer_bytes_of(model.buckets()),
+                   .rolls_back = stepper.post_validation()};
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
   std::int64_t& communication =
       rank.collecting.peak[static_cast<std::size_t>(Category::communication)];

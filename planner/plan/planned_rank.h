@@ -41,6 +41,7 @@ struct PlannedRank {
   PlannedMemory collecting;  // for the rank that collects the monitor's reports (world rank 0)
   StepTraffic traffic;       // of one step
   std::vector<BucketLayout> buckets;  // layouts of its parameters, which hold no memory any more
+  std::int64_t buffer_bytes = 0;      // of its buffers (ParameterBuckets::buffers)
   bool rolls_back = false;            // whether its updates may be rolled back
 };
 

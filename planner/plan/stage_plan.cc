@@ -35,7 +35,7 @@ StagePlan::StagePlan(const Config& config, const Schedule& schedule, const Mesh&
 std::int64_t StagePlan::sent_for(Group group, Partial& partial, int place) const {
   const auto [at, added] = partial.known.try_emplace(place, 0);
   if (!added) return at->second;
-  Descriptor d{.operation = Operation::all_reduce, .dtype = gradient_};
+  Descriptor d{.operation = Operation::all_reduce};
   // Use the algorithm of the group's other all-reduces.
   const std::string name = traffic_name(group).value_or("");
   for (const auto& [operation, times] : planned_.traffic.times()) {
@@ -43,8 +43,9 @@ std::int64_t StagePlan::sent_for(Group group, Partial& partial, int place) const
       d.algorithm = operation.algorithm;
     }
   }
-  for (const std::int64_t count : partial.counts) {
+  for (const auto& [count, dtype] : partial.counts) {
     d.count = count;
+    d.dtype = dtype;
     at->second += updates_ * trident::bytes_sent(d, mesh_.size(group), place, *more_);
   }
   return at->second;
@@ -64,11 +65,12 @@ StagePlan::Shared::Part& StagePlan::part(Shared& shared, int place) {
       part.optimizer_bytes += state;
       changed += state + range.count * master;
     }
-    if (mixed_) part.optimizer_bytes += count * master;
+    if (mixed_ && !bucket->keeps_fp32) part.optimizer_bytes += count * master;
     // Keeps a second copy of master weights and state, for the roll-back.
     if (planned_.rolls_back) part.optimizer_bytes += changed;
     for (const PartialSum& sum : partial_sums(*bucket, begin, count)) {
-      part.partial[sum.group].counts.push_back(sum.count);
+      part.partial[sum.group].counts.emplace_back(sum.count,
+                                                  bucket->keeps_fp32 ? DType::f32 : gradient_);
     }
   }
   return part;
@@ -85,6 +87,7 @@ std::int64_t StagePlan::sent(Carried& carried, int rank) const {
 
 StagePlan::Own StagePlan::own(int rank) {
   Own own;
+  if (planned_.rolls_back) own.optimizer_bytes += planned_.buffer_bytes;
   std::map<Group, std::int64_t> more;  // bytes beyond those of the planned rank, at place 0
   for (Shared& shared : shared_) {
     Shared::Part& planned = part(shared, 0);

@@ -46,8 +46,8 @@ class StagePlan {
   };
   // Gradients that are split over the ranks of a group.
   struct Partial {
-    std::vector<std::int64_t> counts;        // elements of each sum
-    std::map<int, std::int64_t> known = {};  // bytes, by place in the group
+    std::vector<std::pair<std::int64_t, DType>> counts;  // elements of each sum, and their type
+    std::map<int, std::int64_t> known = {};              // bytes, by place in the group
   };
   // Buckets that the same ranks share.
   struct Shared {

@@ -27,7 +27,9 @@ constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout",
                                         "/model/moe/router_bias_update_rate",
                                         "/model/moe/router_load_balancing_type",
                                         "/model/moe/aux_loss_coeff",
-                                        "/model/moe/z_loss_coeff"};
+                                        "/model/moe/z_loss_coeff",
+                                        "/model/moe/expert_capacity_factor",
+                                        "/model/moe/token_drop_policy"};
 constexpr const char* order_pointer = "/parallel/rank_order";
 constexpr const char* products_pointer = "/runtime/bf16_products";
 // kUnreportedSections: sections whose differences are not reported, since they are paths, or appear

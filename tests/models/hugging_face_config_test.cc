@@ -339,6 +339,9 @@ TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
   refused(R"({"num_key_value_heads": 2})", "as many as num_attention_heads (4)");
   refused(R"({"first_k_dense_replace": 3})", "it leaves none of 3 layers experts");
   refused(R"({"first_k_dense_replace": "x"})", "/first_k_dense_replace: \"x\"");
+  refused(R"({"num_nextn_predict_layers": "x"})", "/num_nextn_predict_layers: \"x\"");
+  EXPECT_EQ(of(R"({"norm_topk_prob": null})").at("moe").at("norm_topk_prob"), false);
+  EXPECT_EQ(of(R"({"num_local_experts": 4})").at("moe").at("num_experts"), 4);
 
   const auto further = [&](const char* changes) {
     return family->further_layers(with(published, changes).dump());
@@ -346,6 +349,37 @@ TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
   EXPECT_EQ(further("{}"), 1);
   EXPECT_EQ(further(R"({"num_nextn_predict_layers": 0})"), 0);
   EXPECT_EQ(further(R"({"num_nextn_predict_layers": "-"})"), 1);
+}
+
+// The keys of allenai/OLMoE-1B-7B-0924, with small sizes.
+TEST(HuggingFaceConfig, OlmoeIsReadAsPublished) {
+  const json published = json::parse(R"({
+    "architectures": ["OlmoeForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+    "clip_qkv": null, "eos_token_id": 9, "hidden_act": "silu", "hidden_size": 32,
+    "initializer_range": 0.02, "intermediate_size": 24, "max_position_embeddings": 64,
+    "model_type": "olmoe", "norm_topk_prob": false, "num_attention_heads": 4, "num_experts": 8,
+    "num_experts_per_tok": 3, "num_hidden_layers": 2, "num_key_value_heads": 4,
+    "output_router_logits": false, "pad_token_id": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": null, "rope_theta": 10000.0, "router_aux_loss_coef": 0.01,
+    "tie_word_embeddings": false, "torch_dtype": "bfloat16", "transformers_version": "4.43.0",
+    "use_cache": true, "vocab_size": 64})");
+  const auto family = built_in_architectures().at("olmoe");
+  const auto of = [&](const char* changes) {
+    return json::parse(family->model_config(with(published, changes).dump()));
+  };
+  EXPECT_EQ(of("{}").at("moe").at("layer_freq"), json({1, 1}));
+  EXPECT_EQ(of("{}").at("moe").at("ffn_hidden_size"), 24);
+  EXPECT_EQ(of(R"({"pad_token_id": "-"})").at("pad_token_id"), 1);
+  EXPECT_FALSE(of(R"({"pad_token_id": null})").contains("pad_token_id"));
+  EXPECT_EQ(of(R"({"router_aux_loss_coef": "-", "output_router_logits": true})")
+                .at("moe")
+                .at("aux_loss_coeff"),
+            0.01);
+  EXPECT_EQ(of(R"({"num_local_experts": 4})").at("moe").at("num_experts"), 4);
+  for (const char* refused : {R"({"clip_qkv": 8.0})", R"({"head_dim": null})", R"({"head_dim": 4})",
+                              R"({"num_experts": "-"})"}) {
+    EXPECT_THROW(of(refused), RequestError) << refused;
+  }
 }
 
 TEST(HuggingFaceConfig, ScalingsOfRotaryPositionsAreRead) {

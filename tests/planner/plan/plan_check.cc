@@ -37,6 +37,7 @@ namespace {
 Measured measure(Rank& own) {
   Measured measured;
   for (const auto& parameter : unique_parameters(own.model.chunks())) {
+    if (parameter->spec().role == ParameterRole::expert_bias) continue;  // a buffer
     measured.parameters += parameter->spec().placement.numel();
   }
   for (const Chunk& chunk : own.model.chunks()) {

@@ -122,6 +122,34 @@ TEST(Plan, CountsExpertsAndTheirExchange) {
   }
 }
 
+// Biases of experts, which roll-back copies, and a router that stays fp32, whose rows ZeRO shards
+// unevenly.
+TEST(Plan, CountsParametersThatStayFp32AndBuffers) {
+  const Overrides deepseek{"model.architecture=deepseek_v3",
+                           "model.num_query_groups=8",
+                           "model.kv_lora_rank=12",
+                           "model.q_lora_rank=10",
+                           "model.qk_head_dim=6",
+                           "model.qk_pos_emb_head_dim=4",
+                           "model.v_head_dim=5",
+                           R"(model.moe={"num_experts": 5, "router_topk": 5, "ffn_hidden_size": 60,
+                    "shared_expert_intermediate_size": 60, "layer_freq": [0, 1, 1, 1]})"};
+  const Overrides bf16{"precision.dtype=bf16", "precision.grad_accum_dtype=bf16",
+                       "zero_optimization.stage=2"};
+  const Overrides one{"parallel.expert_tensor_parallel_size=1"};
+  const Overrides zb{"pipeline.schedule=zb_h1"};
+  const Overrides olmoe{"model.architecture=olmoe",
+                        R"(model.moe={"num_experts": 4, "router_topk": 4})"};
+  for (const PlanCase& c : {PlanCase{"llama", {1, 1, 1}, deepseek},
+                            {"llama", {2, 2, 1}, deepseek + bf16 + one},
+                            {"llama", {2, 1, 1}, deepseek + Overrides{"precision.dtype=bf16"}},
+                            {"llama", {1, 1, 2}, deepseek + zb},
+                            {"llama", {2, 1, 2}, deepseek + zb + bf16},
+                            {"llama", {2, 2, 1}, olmoe + one}}) {
+    expect_planned(c);
+  }
+}
+
 // If the plan runs fewer micro-batches than the step has, it extrapolates their traffic.
 TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
   const auto zero = [](int stage) {
