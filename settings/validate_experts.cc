@@ -89,11 +89,13 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
   const std::int64_t shared = moe.shared_expert_intermediate_size;
   refuse(kShared, (experts.shared_gate || experts.shared_multiple) && shared == 0,
          fmt::format("is missing; {} has a shared expert", constraints.name));
-  refuse(kShared,
-         experts.shared_multiple && problems.sound(kExpertFfn) && shared % moe.ffn_hidden_size != 0,
-         fmt::format("{} is not a multiple of ffn_hidden_size ({}), as {}'s files need; use {}",
-                     shared, moe.ffn_hidden_size, constraints.name,
-                     multiples_near(moe.ffn_hidden_size, shared)));
+  if (experts.shared_multiple && problems.sound({kShared, kExpertFfn}) &&
+      shared % moe.ffn_hidden_size != 0) {
+    problems.add(kShared, fmt::format("{} is not a multiple of ffn_hidden_size ({}), as {}'s files "
+                                      "need; use {}",
+                                      shared, moe.ffn_hidden_size, constraints.name,
+                                      multiples_near(moe.ffn_hidden_size, shared)));
+  }
   refuse("/model/moe/shared_expert_gate", moe.shared_expert_gate != experts.shared_gate,
          fmt::format("{}'s shared expert has {}gate; leave it out", constraints.name,
                      experts.shared_gate ? "a " : "no "));

@@ -143,6 +143,8 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
                           "leave it out, or give that",
                           "config: /parallel/expert_model_parallel_size: 2 ranks need experts, but "
                           "the model has none; use 1"));
+  EXPECT_THAT(problems_of(with_experts({"num_experts=4", "ffn_hidden_size=\"\""})),
+              ElementsAre(HasSubstr("/model/moe/ffn_hidden_size: ")));
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "router_topk=5"})),
               ElementsAre("config: /model/moe/router_topk: 5 is more than the 4 experts that a "
                           "token can choose from; use at most 4"));
