@@ -71,6 +71,7 @@ bool same_sizes(const PlannedRank& a, const PlannedRank& b) {
     return x.parameter->spec().placement.global == y.parameter->spec().placement.global &&
            x.offset == y.offset && x.numel == y.numel;
   };
+  if (a.buffer_bytes != b.buffer_bytes) return false;
   return std::ranges::equal(a.buckets, b.buckets, [&](const auto& x, const auto& y) {
     return x.elements == y.elements && std::ranges::equal(x.entries, y.entries, same_entry);
   });
@@ -112,7 +113,12 @@ class LinearRange {
     const auto collecting = between(first.collecting, last.collecting, part, whole);
     auto traffic = first.traffic.between(last.traffic, part, whole);
     if (!memory || !collecting || !traffic) return std::nullopt;
-    return PlannedRank{*memory, *collecting, std::move(*traffic), first.buckets, first.rolls_back};
+    return PlannedRank{.memory = *memory,
+                       .collecting = *collecting,
+                       .traffic = std::move(*traffic),
+                       .buckets = first.buckets,
+                       .buffer_bytes = first.buffer_bytes,
+                       .rolls_back = first.rolls_back};
   }
 
   // Returns the intersection of the line through the first two and the line through the last two;
