@@ -13,6 +13,29 @@ std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor
   return all;
 }
 
+std::vector<StoredTensor> with_mlp_expert_tensors(std::initializer_list<StoredTensor> others) {
+  auto all = with_expert_tensors({{.ours = "layers.*.mlp.router.weight",
+                                   .hugging_face = "model.layers.*.mlp.gate.weight",
+                                   .gguf = "blk.*.ffn_gate_inp.weight"},
+                                  {.ours = "layers.*.mlp.experts.up",
+                                   .hugging_face = "model.layers.*.mlp.experts.#.gate_proj.weight",
+                                   .gguf = "blk.*.ffn_gate_exps.weight",
+                                   .rows = StoredRows::expert_gate,
+                                   .fused = "model.layers.*.mlp.experts.gate_up_proj"},
+                                  {.ours = "layers.*.mlp.experts.up",
+                                   .hugging_face = "model.layers.*.mlp.experts.#.up_proj.weight",
+                                   .gguf = "blk.*.ffn_up_exps.weight",
+                                   .rows = StoredRows::expert_up,
+                                   .fused = "model.layers.*.mlp.experts.gate_up_proj"},
+                                  {.ours = "layers.*.mlp.experts.down",
+                                   .hugging_face = "model.layers.*.mlp.experts.#.down_proj.weight",
+                                   .gguf = "blk.*.ffn_down_exps.weight",
+                                   .rows = StoredRows::expert_down,
+                                   .fused = "model.layers.*.mlp.experts.down_proj"}});
+  all.insert(all.end(), others);
+  return all;
+}
+
 nlohmann::json moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::int64_t ffn,
                          const std::vector<std::int64_t>& freq) {
   nlohmann::json moe{{"num_experts", hf.size(read.count_key)},

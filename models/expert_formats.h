@@ -13,6 +13,9 @@ namespace trident {
 
 // The names of llama_tensors() and of `experts`.
 std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor> experts);
+// The same with those of a router "mlp.gate" and of experts "mlp.experts.N.gate_proj" and so on,
+// which all families but Mixtral have.
+std::vector<StoredTensor> with_mlp_expert_tensors(std::initializer_list<StoredTensor> others);
 
 // What a family's config.json says of its experts, with the family's own defaults.
 struct ReadExperts {
