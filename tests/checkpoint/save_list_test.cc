@@ -19,8 +19,9 @@ namespace {
 template <class Bits>
 void expect_infinities_found(const SaveList& list, Bits largest, Bits infinity) {
   constexpr Bits sign = Bits{1} << (8 * sizeof(Bits) - 1);
+  const std::uint64_t weights = list.weights().files[0].layout.offsets[0];
   const auto check = [&](const std::vector<Bits>& numbers) {
-    list.require_finite(std::as_bytes(std::span(numbers)), {.file = 0});
+    list.require_finite(std::as_bytes(std::span(numbers)), {.file = 0, .offset = weights});
   };
   for (std::size_t count = 1; count < 20; ++count) {
     for (const Bits finite : {largest, static_cast<Bits>(largest | sign), Bits{0}}) {
