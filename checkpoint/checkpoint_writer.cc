@@ -156,6 +156,7 @@ class CheckpointWriter {
       SavedTensor& saved = manifest.tensors[saved_name("weight", weight.name)];
       saved.shape = weight.shape;
       for (const HuggingFaceTensor& tensor : weight.tensors) {
+        if (tensor.repeats) continue;
         const auto& file = weights.files[weights.places.find(tensor.name)->second.file];
         saved.dtype =
             std::ranges::find(file.layout.tensors, tensor.name, &TensorDeclaration::name)->dtype;

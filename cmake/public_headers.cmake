@@ -12,7 +12,7 @@ set(TRIDENT_PUBLIC_HEADERS
     parallel/transport/endpoint.h parallel/collectives/collective.h
     parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h
     models/module.h models/architecture.h models/family_formats.h models/attention.h models/experts.h models/head_norm.h models/mlp.h models/norm.h
-    models/block.h models/embedding.h models/head.h models/layer_name.h models/statistics.h models/transformer.h
+    models/block.h models/embedding.h models/head.h models/layer_name.h models/multi_token.h models/output_layer.h models/statistics.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
     engine/setup/registry.h engine/optimizer/optimizer.h run/loop/trainer.h

@@ -49,7 +49,9 @@ std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
 }
 
 std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) const {
-  return Experts::statistics(shape.experts);
+  std::vector<Statistic> list = Experts::statistics(shape.experts);
+  for (Statistic& one : MultiTokenLayer::statistics(shape)) list.push_back(std::move(one));
+  return list;
 }
 
 ArchitectureSet built_in_architectures() {
@@ -117,6 +119,22 @@ std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>& chunks) {
   return groups;
 }
 
+namespace {
+
+std::unique_ptr<Module> multi_token_head(const Architecture& architecture,
+                                         const TransformerShape& shape,
+                                         const ParallelContext& parallel, const Weight& output,
+                                         const std::shared_ptr<Parameter>& embedding) {
+  std::vector<std::unique_ptr<Module>> blocks;
+  for (std::int64_t i = 0; i < shape.mtp_layers; ++i) {
+    blocks.push_back(architecture.layer(parallel, shape, static_cast<int>(shape.layers + i)));
+  }
+  return std::make_unique<LanguageModelHead>(parallel, shape, output, Weight(embedding),
+                                             std::move(blocks));
+}
+
+}  // namespace
+
 std::vector<Chunk> build_chunks(const Architecture& architecture, const TransformerShape& shape,
                                 const ParallelContext& parallel,
                                 const std::vector<std::int64_t>& layer_split,
@@ -137,13 +155,11 @@ std::vector<Chunk> build_chunks(const Architecture& architecture, const Transfor
       chunk.modules.push_back(architecture.layer(parallel, shape, chunk.first_layer + i));
     }
     if (stage == last) {
-      std::shared_ptr<Parameter> output;
-      if (!shape.tied) {
-        output = output_table(parallel, shape);
-      } else {
-        output = table ? table : embedding_table(parallel, shape, true);
-      }
-      chunk.modules.push_back(architecture.head(parallel, shape, Weight(output)));
+      if (shape.embeds_on_last_stage() && !table) table = embedding_table(parallel, shape, true);
+      const Weight output(shape.tied ? table : output_table(parallel, shape));
+      chunk.modules.push_back(shape.mtp_layers > 0
+                                  ? multi_token_head(architecture, shape, parallel, output, table)
+                                  : architecture.head(parallel, shape, output));
     }
     chunks.push_back(std::move(chunk));
   }

@@ -40,10 +40,11 @@ class Architecture : public FamilyFormats {
                                         const std::string& name) const;
   virtual std::unique_ptr<Module> feed_forward(const ParallelContext&, const TransformerShape&,
                                                int index, const std::string& name) const;
+  // Not called for a model with layers that predict further tokens: its head is LanguageModelHead.
   virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
   // What the modules of all layers and the head report beside their results; here the experts'
-  // losses and the tokens of each.
+  // losses and the tokens of each, and the losses of further tokens.
   virtual std::vector<Statistic> statistics(const TransformerShape&) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.
@@ -73,8 +74,8 @@ struct Chunk {
 };
 
 // Builds the chunks of `stages`. layer_split has the number of layers of every stage. The embedding
-// is placed before the first stage's layers, the head after the last stage's. If both uses of a
-// tied embedding are in these chunks, they share one parameter with two uses.
+// is placed before the first stage's layers, the head after the last stage's, with the layers that
+// predict further tokens. All uses of the embedding's table in these chunks share one parameter.
 std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&,
                                 const ParallelContext&,
                                 const std::vector<std::int64_t>& layer_split,

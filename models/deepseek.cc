@@ -1,5 +1,6 @@
 // DeepSeek-V3 (DeepSeek-AI 2024): Llama with latent attention, and in some layers experts whose
 // router takes sigmoids, by groups of experts, balanced by biases, beside one that all tokens take.
+// It may have layers that predict further tokens, each with experts.
 #include <cmath>
 
 #include "models/llama.h"
@@ -18,6 +19,7 @@ class DeepSeekV3 final : public Llama {
     constraints.optional_mlp_bias = false;
     constraints.free_head_dim = false;
     constraints.latent_attention = true;
+    constraints.multi_token = true;
     constraints.experts = {.layers = ExpertLayers::last,
                            .score_function = "sigmoid",
                            .norm_topk_prob = true,
@@ -40,6 +42,9 @@ class DeepSeekV3 final : public Llama {
                     .score_factor = score_factor(model.rope_scaling)};
     shape.head_size = shape.latent.key_dim();
     shape.experts.fp32_router_weight = shape.experts.fp32_router;
+    for (std::int64_t i = 0; i < shape.mtp_layers; ++i) {
+      shape.experts.layers.push_back(shape.layers + i);
+    }
     return shape;
   }
 

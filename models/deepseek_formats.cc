@@ -1,6 +1,7 @@
 // DeepSeek-V3's files, as transformers' DeepseekV3ForCausalLM stores them: Llama's, with the
 // projections of latent attention, experts with biases in all layers but the first ones, and one
-// that all tokens take.
+// that all tokens take. The layers that predict further tokens are named as in DeepSeek's release;
+// transformers passes over them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ constexpr HuggingFaceKey deepseek_v3_keys[] = {
     {"norm_topk_prob", Use::model},
     {"routed_scaling_factor", Use::model},
     {"output_router_logits", Use::training},
-    // The layers behind the last one, which predict further tokens; they are passed over.
+    // The layers behind the last one, which predict further tokens, if the config asks for them.
     {"num_nextn_predict_layers", Use::model},
     {"num_mtp_layers", Use::model},
     {"quantization_config", Use::model},
@@ -53,7 +54,19 @@ constexpr std::string_view deepseek_v3_classes[] = {"DeepseekV3ForCausalLM", "De
 
 const std::vector<StoredTensor>& deepseek_v3_tensors() {
   static const std::vector<StoredTensor> tensors = with_mlp_expert_tensors(
-      {{.ours = "layers.*.attention.q.weight",
+      {{.ours = "layers.*.enorm.weight",
+        .hugging_face = "model.layers.*.enorm.weight",
+        .gguf = "blk.*.nextn.enorm.weight"},
+       {.ours = "layers.*.hnorm.weight",
+        .hugging_face = "model.layers.*.hnorm.weight",
+        .gguf = "blk.*.nextn.hnorm.weight"},
+       {.ours = "layers.*.eh_proj.weight",
+        .hugging_face = "model.layers.*.eh_proj.weight",
+        .gguf = "blk.*.nextn.eh_proj.weight"},
+       {.ours = "layers.*.shared_head_norm.weight",
+        .hugging_face = "model.layers.*.shared_head.norm.weight",
+        .gguf = "blk.*.nextn.shared_head_norm.weight"},
+       {.ours = "layers.*.attention.q.weight",
         .hugging_face = "model.layers.*.self_attn.q_proj.weight",
         .gguf = "blk.*.attn_q.weight"},
        {.ours = "layers.*.attention.q_down.weight",
@@ -93,7 +106,16 @@ const std::vector<StoredTensor>& deepseek_v3_tensors() {
         .rows = StoredRows::shared_up},
        {.ours = "layers.*.mlp.shared.down.weight",
         .hugging_face = "model.layers.*.mlp.shared_experts.down_proj.weight",
-        .gguf = "blk.*.ffn_down_shexp.weight"}});
+        .gguf = "blk.*.ffn_down_shexp.weight"},
+       // These follow the tables themselves.
+       {.ours = "embedding.weight",
+        .hugging_face = "model.layers.*.embed_tokens.weight",
+        .gguf = "blk.*.nextn.embed_tokens.weight",
+        .of_further_layers = true},
+       {.ours = "output.weight",
+        .hugging_face = "model.layers.*.shared_head.head.weight",
+        .gguf = "blk.*.nextn.shared_head_head.weight",
+        .of_further_layers = true}});
   return tensors;
 }
 
@@ -119,7 +141,7 @@ std::string deepseek_v3_write_config(const Config& config) {
   written["norm_topk_prob"] = moe.norm_topk_prob;
   written["routed_scaling_factor"] = moe.router_topk_scaling_factor;
   written["first_k_dense_replace"] = std::ranges::find(moe.layer_freq, 1) - moe.layer_freq.begin();
-  written["num_nextn_predict_layers"] = 0;
+  written["num_nextn_predict_layers"] = model.mtp_num_layers;
   return json_text(written, 2);
 }
 
@@ -196,8 +218,9 @@ std::string deepseek_v3_read_config(HuggingFaceConfig& hf) {
 
 // transformers' class has a default of one.
 std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
+  constexpr std::int64_t most = 64;  // the range of model.mtp_num_layers
   for (const char* key : {"num_mtp_layers", "num_nextn_predict_layers"}) {
-    if (!hf.is_missing(key)) return std::max<std::int64_t>(0, hf.whole_or(key, 0));
+    if (!hf.is_missing(key)) return std::clamp<std::int64_t>(hf.whole_or(key, 0), 0, most);
   }
   return 1;
 }

@@ -15,7 +15,7 @@ std::shared_ptr<Parameter> embedding_table(const ParallelContext& parallel,
                                            const TransformerShape& shape, bool copy) {
   Placement placement =
       parallel.sharded({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
-  placement.tied = shape.tied;
+  placement.tied = shape.embeds_on_last_stage();
   placement.copy = copy;
   return std::make_shared<Parameter>(
       ParameterSpec{.name = "embedding.weight",

@@ -32,8 +32,7 @@ class Embedding final : public Module {
   VocabParallelEmbedding lookup_;
 };
 
-// The parameter of the token embedding. `copy` is true for the last stage's copy of a tied
-// embedding.
+// The parameter of the token embedding. `copy` is true for the last stage's copy.
 std::shared_ptr<Parameter> embedding_table(const ParallelContext&, const TransformerShape&,
                                            bool copy);
 

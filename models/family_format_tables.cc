@@ -81,6 +81,13 @@ std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const Transforme
   std::vector<HuggingFaceTensor> found;
   for (const StoredTensor& tensor : tables_.tensors) {
     if (tensor.ours != pattern) continue;
+    for (std::int64_t i = 0; tensor.of_further_layers && i < shape.mtp_layers; ++i) {
+      const std::string index = std::to_string(shape.layers + i);
+      found.push_back({.name = named(tensor.hugging_face, index),
+                       .rows = global.matrix_rows(),
+                       .repeats = true});
+    }
+    if (tensor.of_further_layers) continue;
     const auto [begin, rows] = rows_of(tensor.rows, shape, global);
     const std::int64_t copies = is_of_expert(tensor.rows) ? shape.experts.router.experts : 1;
     for (std::int64_t i = 0; i < copies; ++i) {

@@ -40,6 +40,9 @@ struct StoredTensor {
   // Other Hugging Face names, which are read: of the same tensor, and of one tensor with all rows
   // of our parameter.
   std::string_view also = {}, fused = {};
+  // A tensor for each layer that predicts further tokens, which has all rows again. The "*" is its
+  // index.
+  bool of_further_layers = false;
 };
 
 struct FamilyFormatTables {
@@ -51,7 +54,7 @@ struct FamilyFormatTables {
                                                          // config
   std::string (*write_config)(const Config&) = nullptr;  // writes config.json
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
-  // The number of layers behind the last one, which are left out; nullptr: none.
+  // The number of layers that predict further tokens; nullptr: none.
   std::int64_t (*further_layers)(HuggingFaceConfig&) = nullptr;
   std::string_view gguf_architecture = {};  // llama.cpp's name; "": model_type
   // llama.cpp rotates neighbouring rows of this family's queries and keys; false: halves, as

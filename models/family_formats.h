@@ -30,6 +30,9 @@ struct HuggingFaceTensor {
   std::int64_t row_begin = 0, rows = 0;
   bool transposed = false;
   std::vector<Place> others = {};
+  // All rows of the list's first tensor again: written, but read only to compare them where a
+  // directory has it.
+  bool repeats = false;
 };
 
 // llama.cpp's names for a family, its sizes and its tensors (GGUF).
@@ -76,8 +79,8 @@ class FamilyFormats {
   // The names of tensors that a directory may contain but that follow from its config: the buffers
   // of a layer, and the buffers outside any layer.
   virtual std::vector<std::string> buffers(std::int64_t layer) const;
-  // The layers behind the model's that a directory with this config.json may have, such as those
-  // of DeepSeek-V3 that predict further tokens. They are left out.
+  // The layers behind the model's that a directory with this config.json may have: those of
+  // DeepSeek-V3 that predict further tokens. A model with fewer of them leaves out the rest.
   virtual std::int64_t further_layers(std::string_view hugging_face_config) const;
 };
 

@@ -1,18 +1,19 @@
-// The last module of a language model: norm, projection onto the vocabulary, loss.
+// The last module of a language model: norm, projection onto the vocabulary, loss; and in training
+// the layers that predict further tokens (models/multi_token.h), where the model has them.
 //
-// The logits of a micro-batch are the largest tensor of a small model, so they never exist all at
-// once. The head processes some rows at a time. It turns their logits into losses and, in training,
-// at once into the gradients of the activations and of the table. Backward then only computes the
-// sum over the tensor-parallel group and the norm.
+// The output layer turns activations into losses and, in training, at once into their gradients
+// (models/output_layer.h). Backward then only computes the sum over the tensor-parallel group, the
+// norm, and the further layers.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "models/module.h"
+#include "models/multi_token.h"
 #include "models/norm.h"
+#include "models/output_layer.h"
 #include "models/transformer.h"
-#include "parallel/tensor/vocabulary.h"
 
 namespace trident {
 
@@ -20,11 +21,16 @@ class LanguageModelHead final : public Module {
  public:
   // `table` (V'/t, H) is the embedding's parameter, its copy, or a separate output parameter.
   LanguageModelHead(const ParallelContext&, const TransformerShape&, Weight table);
+  // With a layer for each further token: blocks[i] is the Block of the token i + 2 positions ahead.
+  // `embedding` (V'/t, H) is the embedding's parameter or its copy.
+  LanguageModelHead(const ParallelContext&, const TransformerShape&, Weight table, Weight embedding,
+                    std::vector<std::unique_ptr<Module>> blocks);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
   std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
+  std::vector<std::shared_ptr<Parameter>> buffers() const override;
   // Returns the losses (T) in fp32 if batch.labels is defined, else the logits (T, V'/t). Adds to
-  // the table's gradient if batch.training is set.
+  // the table's gradient if batch.training is set. The losses of further tokens are auxiliary ones.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         SavedActivationsPtr&) const override;
@@ -32,17 +38,10 @@ class LanguageModelHead final : public Module {
 
  private:
   Norm norm_;
-  Weight table_;
   ParallelContext parallel_;
-  TransformerShape shape_;
-  VocabParallelCrossEntropy loss_;
+  OutputLayer output_;
+  Weight embedding_;  // of the further layers
+  std::vector<MultiTokenLayer> further_;
 };
-
-// The number of rows whose logits exist at a time, for `rows` rows and `columns` logits per rank.
-// It divides the rows into equal parts.
-std::int64_t logit_rows(const TransformerShape&, std::int64_t rows, std::int64_t columns);
-
-// The parameter of a separate output projection, for models without tied embeddings.
-std::shared_ptr<Parameter> output_table(const ParallelContext&, const TransformerShape&);
 
 }  // namespace trident

@@ -2,6 +2,8 @@
 // (model.attention_bias, model.mlp_bias). Related families derive from it.
 #pragma once
 
+#include <algorithm>
+
 #include "models/family_format_tables.h"
 
 namespace trident {
@@ -12,7 +14,8 @@ class Llama : public TabledArchitecture {
   ModelConstraints constraints() const override;
   bool layers_alike(const TransformerShape& shape) const override {
     const auto alike = [&](const std::vector<std::int64_t>& layers) {
-      return layers.empty() || std::ssize(layers) == shape.layers;
+      const auto below = std::ranges::lower_bound(layers, shape.layers) - layers.begin();
+      return below == 0 || below == shape.layers;
     };
     return alike(shape.window_layers) && alike(shape.experts.layers);
   }

@@ -104,6 +104,8 @@ TransformerShape transformer_shape(const Config& config) {
           .sliding_window = model.sliding_window.value_or(0),
           .window_layers = model.window_layers,
           .experts = experts_shape(model.moe),
+          .mtp_layers = model.mtp_num_layers,
+          .mtp_loss = static_cast<float>(model.mtp_loss_scaling_factor),
           .norm_epsilon = static_cast<float>(model.norm_epsilon),
           .init_deviation = static_cast<float>(model.init_method_std),
           .hidden_dropout = static_cast<float>(model.hidden_dropout),

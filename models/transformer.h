@@ -82,6 +82,10 @@ struct TransformerShape {
   std::vector<std::int64_t> window_layers;  // ascending
   LatentShape latent;
   ExpertsShape experts;
+  // The layers that predict further tokens (models/multi_token.h), behind the others in numbers and
+  // names, and the factor of their mean loss.
+  std::int64_t mtp_layers = 0;
+  float mtp_loss = 0;
   float norm_epsilon = 1e-5f;
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
@@ -92,6 +96,8 @@ struct TransformerShape {
   // part adds to the complete gradient of the table.
   std::int64_t logit_bytes = 64 << 20;
 
+  // Whether the last stage uses the embedding's table.
+  bool embeds_on_last_stage() const { return tied || mtp_layers > 0; }
   std::int64_t head_dim() const { return head_size > 0 ? head_size : hidden / heads; }
   // The window of a layer's attention, as in AttentionMask.
   std::int64_t window_of(std::int64_t layer) const;

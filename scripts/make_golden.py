@@ -78,6 +78,9 @@ class Case:
     # also groups, group_topk, scaling, rate
     experts: dict | None = None
     latent: dict | None = None  # of DeepSeek-V3's attention: q_rank, kv_rank, nope, rope, value
+    mtp: int = 0  # layers of DeepSeek-V3 that predict further tokens
+    mtp_factor: float = 0.1
+    mtp_tables: bool = True  # the folder repeats both tables in each of them
 
 
 GOLDEN_CASES = {
@@ -173,7 +176,8 @@ def hugging_face_config(case):
                    n_shared_experts=experts["shared"] // experts["ffn"],
                    n_group=experts["groups"], topk_group=experts["group_topk"],
                    first_k_dense_replace=len(experts["dense"]), norm_topk_prob=experts["norm"],
-                   routed_scaling_factor=experts["scaling"])
+                   routed_scaling_factor=experts["scaling"],
+                   num_nextn_predict_layers=case.mtp)
     if case.architecture in ("mistral", "mixtral"):
         own["sliding_window"] = case.window
     elif case.window and case.architecture == "qwen3_moe":
@@ -305,9 +309,9 @@ class Float64SigmoidRouter(Float64Router):
         return scores / (scores.sum(dim=-1, keepdim=True) + 1e-20)
 
     def balance(self, rate):
-        """Moves the biases after a step."""
+        """Moves the biases after a step. They are fp32."""
         counts = F.one_hot(self.chosen, len(self.bias)).sum(dim=(0, 1)).double()
-        self.bias += rate * (counts.mean() - counts).sign()
+        self.bias.copy_((self.bias + rate * (counts.mean() - counts).sign()).float())
 
 
 def routers(model):
@@ -329,6 +333,43 @@ def auxiliary_loss(model, case, samples):
         z = logits.logsumexp(dim=-1).square().mean()
         total = total + case.experts["aux"] * balance + case.experts["z"] * z
     return total
+
+
+def add_mtp_layers(model, case):
+    """Appends layers that predict further tokens, which transformers doesn't run, as DeepSeek's
+    report describes them (DeepSeek-AI 2024, section 2.2) and its release names them."""
+    deepseek = transformers.models.deepseek_v3.modeling_deepseek_v3
+    for i in range(case.mtp):
+        layer = deepseek.DeepseekV3DecoderLayer(model.config, case.layers + i)
+        for name in ("enorm", "hnorm"):
+            setattr(layer, name, deepseek.DeepseekV3RMSNorm(case.hidden, eps=case.norm_epsilon))
+        layer.eh_proj = torch.nn.Linear(2 * case.hidden, case.hidden, bias=False)
+        layer.shared_head = torch.nn.Module()
+        layer.shared_head.norm = deepseek.DeepseekV3RMSNorm(case.hidden, eps=case.norm_epsilon)
+        model.model.layers.append(layer)
+
+
+def mtp_loss(model, case, inputs, labels):
+    """The losses of further tokens, each a sum over the positions that have such a token, divided
+    by the number of all positions."""
+    if not case.mtp:
+        return 0
+    hidden = model.model(input_ids=inputs, use_cache=False).last_hidden_state
+    positions = torch.arange(case.sequence)[None]
+    rotary = model.model.rotary_emb(hidden, positions)
+    total = 0
+    for k in range(1, case.mtp + 1):
+        layer = model.model.layers[case.layers + k - 1]
+        tokens = labels.clone()  # what stands behind the known ones doesn't count
+        tokens[:, : case.sequence - k + 1] = labels[:, k - 1 :]
+        embeddings = layer.enorm(model.model.embed_tokens(tokens))
+        x = layer.eh_proj(torch.cat([embeddings, layer.hnorm(hidden)], dim=-1))
+        x = layer(x, position_embeddings=rotary, position_ids=positions)
+        hidden = layer.shared_head.norm(x[0] if isinstance(x, tuple) else x)
+        logits = model.lm_head(hidden[:, : case.sequence - k])
+        total = total + F.cross_entropy(logits.flatten(0, 1), labels[:, k:].flatten(),
+                                        reduction="sum")
+    return case.mtp_factor / case.mtp * total / labels.numel()
 
 
 def use_float64(model):
@@ -354,6 +395,7 @@ def draw_model(case):
     torch.manual_seed(case.seed)
     config = hugging_face_config(case)
     model = transformers.AutoModelForCausalLM.from_config(config).float()
+    add_mtp_layers(model, case)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, dtype=torch.float64)
@@ -370,10 +412,17 @@ def draw_model(case):
     return model
 
 
-def save_model(model, folder):
+def save_model(model, case, folder):
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if case.mtp and case.mtp_tables:
+        tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        for i in range(case.layers, case.layers + case.mtp):
+            for own, table in (("embed_tokens", model.model.embed_tokens),
+                               ("shared_head.head", model.lm_head)):
+                tensors[f"model.layers.{i}.{own}.weight"] = table.weight.detach().clone()
+        safetensors.torch.save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
 
 
@@ -398,8 +447,12 @@ def check_gradient(model, case, tokens):
     """The gradient against a central difference along itself: holds only if all of it is fp64.
     Moves the weights of `model`."""
     inputs, labels = batch(case, tokens, 0)
+
+    def objective():
+        return mean_loss(model, inputs, labels) + mtp_loss(model, case, inputs, labels)
+
     parameters = list(model.parameters())
-    gradients = torch.autograd.grad(mean_loss(model, inputs, labels), parameters)
+    gradients = torch.autograd.grad(objective(), parameters)
     norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
     starts = [p.detach().clone() for p in parameters]
     for length in (1e-5, 1e-6, 1e-7):
@@ -409,7 +462,7 @@ def check_gradient(model, case, tokens):
             for sign in (1, -1):
                 for p, start, g in zip(parameters, starts, gradients):
                     p.copy_(start + sign * step * g)
-                sides.append(float(mean_loss(model, inputs, labels)))
+                sides.append(float(objective()))
                 choices.append([r.chosen.sort(dim=-1).values for r in routers(model)])
         numeric = (sides[0] - sides[1]) / (2 * step) / norm
         # Where a token takes another expert, the loss jumps.
@@ -438,7 +491,8 @@ def reference_run(model, case, tokens):
         optimizer.zero_grad()
         inputs, labels = batch(case, tokens, k)
         loss = mean_loss(model, inputs, labels)
-        (loss + auxiliary_loss(model, case, len(inputs))).backward()
+        further = mtp_loss(model, case, inputs, labels)
+        (loss + further + auxiliary_loss(model, case, len(inputs))).backward()
         if gradients is None:
             gradients = {name: p.grad.clone() for name, p in parameters.items()}
         norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clipping)
@@ -452,7 +506,25 @@ def reference_run(model, case, tokens):
         golden["losses"].append(float(loss.detach()))
         golden["grad_norms"].append(float(norm))
         golden["learning_rates"].append(rate)
+        if case.mtp:
+            golden.setdefault("mtp_losses", []).append(float(further.detach()))
     return golden, gradients
+
+
+def noise(case, tokens):
+    """What rounding the weights to fp32 once does to a run in fp64: of each step, the relative
+    differences of the losses and of the gradient norms. Adam's first steps divide by the root of
+    few squares, which makes it large for a few models."""
+    runs = []
+    for scale in (0.0, 1e-7, -1e-7):
+        model = use_float64(draw_model(case))
+        generator = torch.Generator().manual_seed(case.seed)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.mul_(1 + scale * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+        runs.append(reference_run(model, case, tokens)[0])
+    return {key: [max(abs(run[key][k] / runs[0][key][k] - 1) for run in runs[1:])
+                  for k in range(case.iterations)] for key in ("losses", "grad_norms")}
 
 
 # ---- files --------------------------------------------------------------------------------------
@@ -494,6 +566,8 @@ def trident_config(case, folder, run_folder):
                             router_group_topk=case.experts["group_topk"],
                             router_topk_scaling_factor=case.experts["scaling"],
                             router_bias_update_rate=case.experts["rate"])
+    if case.mtp:
+        model.update(mtp_num_layers=case.mtp, mtp_loss_scaling_factor=case.mtp_factor)
     params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
               "weight_decay": case.weight_decay}
     if case.optimizer == "Adafactor":
@@ -523,7 +597,7 @@ def make_case(case, folder, named_folder, run_folder):
     tokens = draw_tokens(case)
     write_indexed_dataset(folder / "tokens", tokens, documents=5)
     model = draw_model(case)
-    save_model(model, folder / "model")
+    save_model(model, case, folder / "model")
     write_json(folder / "config.json", trident_config(case, named_folder, run_folder))
     model = use_float64(model)
     # The reference lacks a part of the gradient of a padding token's row.

@@ -100,6 +100,10 @@ struct ModelConfig {
   double attention_dropout = 0.0;
   std::optional<std::int64_t> pad_token_id =
       {};  // the look-up adds no gradient to this token's row of the embedding
+  // Layers behind the others that predict further tokens, in training alone, and the factor of
+  // their mean loss.
+  std::int64_t mtp_num_layers = 0;
+  double mtp_loss_scaling_factor = 0.1;
   MoeConfig moe = {};
   bool operator==(const ModelConfig&) const = default;
 };

@@ -75,6 +75,7 @@ struct ModelConstraints {
   bool qk_norm = false;  // queries and keys are normed, each head by itself or all together
   // Latent attention, with kv_lora_rank and the sizes beside it; head_dim is qk_pos_emb_head_dim.
   bool latent_attention = false;
+  bool multi_token = false;  // it may have layers that predict further tokens
   // Which layers may have a sliding window.
   WindowRule window = WindowRule::none;
   ExpertConstraints experts = {};

@@ -5,6 +5,7 @@ namespace trident::config_detail {
 
 inline constexpr auto kModel = "/model/architecture";
 inline constexpr auto kLayers = "/model/num_layers";
+inline constexpr auto kMtpLayers = "/model/mtp_num_layers";
 inline constexpr auto kHeads = "/model/num_attention_heads";
 inline constexpr auto kGroups = "/model/num_query_groups";
 inline constexpr auto kHeadDim = "/model/head_dim";

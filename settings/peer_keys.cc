@@ -260,6 +260,8 @@ const std::vector<PeerKey>& peer_keys() {
       {"moe_router_enable_expert_bias", "/model/moe/router_enable_expert_bias"},
       {"moe_router_bias_update_rate", "/model/moe/router_bias_update_rate"},
       {"moe_router_dtype", "/model/moe/router_dtype"},
+      {"num_nextn_predict_layers", "/model/mtp_num_layers"},
+      {"num_mtp_layers", "/model/mtp_num_layers"},
       {"qk_nope_head_dim", "/model/qk_head_dim"},
       {"qk_rope_head_dim", "/model/qk_pos_emb_head_dim"},
       {"multi_latent_attention", "/model/architecture", kOfArchitecture},

@@ -96,14 +96,14 @@ void validate_sizes(const Config& config, Problems& problems) {
       of(model.make_vocab_size_divisible_by) * of(config.parallel.tensor_model_parallel_size);
   const double hidden = of(model.hidden_size), ffn = of(model.ffn_hidden_size);
   const MoeConfig& moe = model.moe;
-  if (!problems.sound({kExperts, kExpertFfn, kTopk})) return;
+  if (!problems.sound({kExperts, kExpertFfn, kTopk, kMtpLayers})) return;
   const double experts =
       of(moe.num_experts) * of(moe.ffn_hidden_size) + of(moe.shared_expert_intermediate_size);
-  at_most(kHidden, hidden * (of(model.num_layers) * (4 * hidden + 3 * ffn) + 2 * vocabulary),
-          kElements, "parameters");
+  const double layers = of(model.num_layers) + of(model.mtp_num_layers);
+  at_most(kHidden, hidden * (layers * (4 * hidden + 3 * ffn) + 2 * vocabulary), kElements,
+          "parameters");
   if (moe.has_experts()) {
-    at_most(kExperts, hidden * of(model.num_layers) * 3 * experts, kElements,
-            "parameters of experts");
+    at_most(kExperts, hidden * layers * 3 * experts, kElements, "parameters of experts");
   }
   if (!problems.sound({kLength, kMicro, "/batch/gradient_accumulation_steps",
                        "/batch/global_batch_size", "/training/train_iters"})) {

@@ -104,6 +104,14 @@ void validate_each_microbatch(const Config& config, const ScheduleConstraints& k
                              "schedule \"{}\" each updates by itself; use false{}",
                              kind.name, other));
   }
+  if (config.model.mtp_num_layers > 0 && config.parallel.pipeline_model_parallel_size > 1 &&
+      problems.sound(kMtpLayers)) {
+    problems.add(kMtpLayers,
+                 fmt::format("these layers use the embedding, which the first and the last stage "
+                             "would have to update together, but in schedule \"{}\" each updates "
+                             "by itself; use 0{}",
+                             kind.name, other));
+  }
   if (!config.logging.dump_gradients_at.empty() && problems.sound("/logging/dump_gradients_at")) {
     problems.add("/logging/dump_gradients_at",
                  fmt::format("schedule \"{}\" has no gradient of a full iteration; leave it out",

@@ -172,6 +172,31 @@ void validate_rope_scaling(const Config& config, const ModelConstraints& constra
   }
 }
 
+// The layers that predict further tokens.
+void validate_multi_token(const Config& config, const ModelConstraints& constraints,
+                          Problems& problems) {
+  const std::int64_t layers = config.model.mtp_num_layers;
+  constexpr auto kFactor = "/model/mtp_loss_scaling_factor";
+  if (layers == 0) {
+    if (config.model.mtp_loss_scaling_factor != ModelConfig().mtp_loss_scaling_factor &&
+        problems.sound(kFactor)) {
+      problems.add(kFactor, fmt::format("has no effect without mtp_num_layers; leave it out{}",
+                                        constraints.multi_token ? ", or give that" : ""));
+    }
+    return;
+  }
+  if (!problems.sound(kMtpLayers)) return;
+  if (!constraints.multi_token) {
+    problems.add(kMtpLayers,
+                 fmt::format("{} has no layers that predict further tokens; use 0{}",
+                             constraints.name, or_use(config, &ModelConstraints::multi_token)));
+  } else if (layers >= config.data.sequence_length && problems.sound("/data/sequence_length")) {
+    problems.add(kMtpLayers,
+                 fmt::format("a sequence of {} tokens has none that far ahead; use at most {}",
+                             config.data.sequence_length, config.data.sequence_length - 1));
+  }
+}
+
 }  // namespace
 
 void validate_model(const Config& config, Problems& problems) {
@@ -183,6 +208,7 @@ void validate_model(const Config& config, Problems& problems) {
   }
   if (constraints != nullptr) {
     validate_latent_attention(config, *constraints, problems);
+    validate_multi_token(config, *constraints, problems);
     validate_query_groups(config, *constraints, problems);
     validate_window(config, *constraints, problems);
     validate_rope_scaling(config, *constraints, problems);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -14,8 +15,12 @@ namespace trident {
 std::vector<std::string> parameter_names(const Config& config, const Architecture& architecture) {
   std::vector<std::string> names;
   const TransformerShape shape = architecture.shape(config);
-  for (const auto& parameter : unique_parameters(build_chunks(architecture, shape, {}, {0}, {0}))) {
-    names.push_back(parameter->name());
+  for (const auto& module : build_chunks(architecture, shape, {}, {0}, {0}).front().modules) {
+    for (const auto& parameter : module->parameters()) {
+      if (std::ranges::find(names, parameter->name()) == names.end()) {
+        names.push_back(parameter->name());
+      }
+    }
   }
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     for (const auto& parameter : architecture.layer({}, shape, static_cast<int>(i))->parameters()) {

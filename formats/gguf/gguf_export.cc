@@ -221,6 +221,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
   std::vector<Source> sources;
   for (const WholeWeight& weight : whole_weights(architecture, architecture.shape(config))) {
     for (const HuggingFaceTensor& part : weight.tensors) {
+      if (part.repeats) continue;
       std::string renamed;
       const GgufForm::Name* entry = find(*form, part.name, renamed);
       if (entry == nullptr) {

@@ -38,8 +38,9 @@ const SafetensorsEntry* find(const SafetensorsSet& set, const std::string& name)
   return entry != nullptr ? entry : set.find(bare_name(name));
 }
 
-// Compares two tensors. A tied model's file may also hold the embedding under the head's name.
-void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b) {
+// Compares two tensors that a directory may hold twice. `why` says why they must be equal.
+void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b,
+                  const std::string& why) {
   const SafetensorsEntry& first = set.at(a);
   const SafetensorsEntry& second = set.at(b);
   bool same = first.dtype_name == second.dtype_name && first.shape == second.shape;
@@ -58,8 +59,7 @@ void require_same(const SafetensorsSet& set, const std::string& a, const std::st
   }
   if (same) return;
   throw RequestError(
-      fmt::format("{}: tensor {} differs from {}, but config.json ties them: /tie_word_embeddings",
-                  set.file_of(b), b, a));
+      fmt::format("{}: tensor {} differs from {}, but {}", set.file_of(b), b, a, why));
 }
 
 class TensorCheck {
@@ -78,12 +78,17 @@ class TensorCheck {
       for (const auto& parameter : with_buffers(*layer)) take(*parameter);
       take_buffers(i);
     }
+    for (std::int64_t i = 0; i < shape_.mtp_layers; ++i) take_buffers(shape_.layers + i);
     finish();
+    take_repeated();
     if (shape_.tied) take_tied_head();
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
       if (!further_) further_ = architecture_.further_layers(read_model_config(set_.directory()));
-      if (is_of_further_layer(entry->name, shape_.layers, *further_)) continue;
+      if (is_of_further_layer(entry->name, shape_.layers + shape_.mtp_layers,
+                              *further_ - shape_.mtp_layers)) {
+        continue;
+      }
       problem(
           fmt::format("{}: tensor {} belongs to no parameter of this model, which would "
                       "ignore it",
@@ -98,7 +103,9 @@ class TensorCheck {
  private:
   void take(const Parameter& parameter) {
     const Shape& global = parameter.spec().placement.global;
-    for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
+    const auto tensors = architecture_.hugging_face(shape_, parameter.name(), global);
+    for (const auto& tensor : tensors) {
+      if (tensor.repeats) continue;
       try {
         const bool grown = entries_ > 0 && is_of_vocabulary(parameter.name());
         const SafetensorsEntry& entry = *checked_tensor(set_, tensor, global, grown).entry;
@@ -113,11 +120,24 @@ class TensorCheck {
         problem(error.what());
       }
     }
+    for (const auto& tensor : tensors) {
+      if (tensor.repeats) repeated_.emplace_back(tensors.front().name, tensor.name);
+    }
   }
   void take_buffers(std::int64_t layer) {
     for (const std::string& name : architecture_.buffers(layer)) {
       taken_.insert(name);
       taken_.insert(bare_name(name));
+    }
+  }
+  void take_repeated() {
+    for (const auto& [name, again] : repeated_) {
+      const SafetensorsEntry* const first = find(set_, name);
+      const SafetensorsEntry* const second = find(set_, again);
+      if (second == nullptr) continue;
+      taken_.insert(second->name);
+      require_same(set_, first->name, second->name,
+                   "the layers that predict further tokens share the model's tables");
     }
   }
   void take_tied_head() {
@@ -126,12 +146,13 @@ class TensorCheck {
       return architecture_.hugging_face(shape_, parameter, global);
     };
     const std::string table = names("embedding.weight").front().name;
-    const std::string head = names("output.weight").front().name;
     const SafetensorsEntry* one = find(set_, table);
-    const SafetensorsEntry* other = set_.find(head);
-    if (one == nullptr || other == nullptr) return;
-    taken_.insert(head);
-    require_same(set_, one->name, head);
+    for (const HuggingFaceTensor& head : names("output.weight")) {
+      const SafetensorsEntry* other = find(set_, head.name);
+      if (one == nullptr || other == nullptr) continue;
+      taken_.insert(other->name);
+      require_same(set_, one->name, other->name, "config.json ties them: /tie_word_embeddings");
+    }
   }
   void problem(std::string text) {
     problems_.push_back(std::move(text));
@@ -146,6 +167,7 @@ class TensorCheck {
   const TransformerShape& shape_;
   std::int64_t entries_;
   std::unordered_set<std::string> taken_;
+  std::vector<std::pair<std::string, std::string>> repeated_;  // names of the same rows
   std::set<DType> types_;
   std::optional<std::int64_t> further_;  // layers, once it is known
   std::vector<std::string> problems_;
@@ -155,12 +177,22 @@ class TensorCheck {
 
 bool is_of_further_layer(std::string_view tensor, std::int64_t layers, std::int64_t further) {
   if (tensor.starts_with("model.")) tensor.remove_prefix(6);
-  if (further == 0 || !tensor.starts_with("layers.")) return false;
+  if (further <= 0 || !tensor.starts_with("layers.")) return false;
   std::int64_t layer = -1;
   const char* const end = tensor.data() + tensor.size();
   const auto [rest, error] = std::from_chars(tensor.data() + 7, end, layer);
   return error == std::errc() && rest != end && *rest == '.' && layer >= layers &&
          layer - layers < further;
+}
+
+std::int64_t further_layers_in(const SafetensorsSet& set, const FamilyFormats& family,
+                               std::int64_t layers) {
+  const std::int64_t most = family.further_layers(read_model_config(set.directory()));
+  std::int64_t found = 0;
+  for (const SafetensorsEntry* entry : set.tensors()) {
+    while (is_of_further_layer(entry->name, layers + found, most - found)) ++found;
+  }
+  return found;
 }
 
 std::string model_keys(const FamilyFormats& family, const std::string& directory) {

@@ -34,8 +34,12 @@ bool is_of_vocabulary(const std::string& parameter);
 DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&,
                     std::int64_t entries = 0);
 
-// Whether a tensor belongs to one of `further` layers behind the first `layers`.
+// Whether a tensor belongs to one of `further` layers behind the first `layers`; never if `further`
+// isn't positive.
 bool is_of_further_layer(std::string_view tensor, std::int64_t layers, std::int64_t further);
+// The layers that predict further tokens of which the directory's set has tensors, for a model of
+// `layers` layers.
+std::int64_t further_layers_in(const SafetensorsSet&, const FamilyFormats&, std::int64_t layers);
 
 // The shape under its own name of a tensor with rows of a parameter of shape `global`.
 std::vector<std::int64_t> stored_shape(const HuggingFaceTensor&, const Shape& global);

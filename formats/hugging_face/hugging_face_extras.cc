@@ -80,7 +80,8 @@ HuggingFaceExtras read_extras(const std::string& directory, const FamilyFormats&
   return extras;
 }
 
-std::string notes_of(const std::string& directory, const FamilyFormats& family) {
+std::string notes_of(const std::string& directory, const FamilyFormats& family,
+                     std::int64_t mtp_layers) {
   constexpr std::size_t kMost = 12;
   const std::string config = read_model_config(directory);
   std::vector<std::string> names, notes;
@@ -92,17 +93,14 @@ std::string notes_of(const std::string& directory, const FamilyFormats& family) 
         fmt::format("transformers doesn't know {}{}: ignored, and kept where the weights are saved",
                     fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : ""));
   }
-  const std::int64_t further = family.further_layers(config);
-  const auto has_further = [&] {
+  if (family.further_layers(config) > mtp_layers) {
     const auto layers =
         parse_json(family.model_config(config), directory).at("num_layers").get<std::int64_t>();
-    const SafetensorsSet set(directory);
-    return std::ranges::any_of(set.tensors(), [&](const SafetensorsEntry* entry) {
-      return is_of_further_layer(entry->name, layers, further);
-    });
-  };
-  if (further > 0 && has_further()) {
-    notes.push_back(fmt::format("layers that predict further tokens are left out ({})", further));
+    const std::int64_t left =
+        further_layers_in(SafetensorsSet(directory), family, layers) - mtp_layers;
+    if (left > 0) {
+      notes.push_back(fmt::format("layers that predict further tokens are left out ({})", left));
+    }
   }
   if (notes.empty()) return "";
   return fmt::format("{}/config.json: {}", directory, fmt::join(notes, "; "));

@@ -33,8 +33,10 @@ HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
                             const std::string& path, const FamilyFormats&);
 
 // A note for people on the directory: the keys of its config.json that transformers doesn't know,
-// which have no effect and are kept, and layers that are left out. "" if there are none.
-std::string notes_of(const std::string& directory, const FamilyFormats&);
+// which have no effect and are kept, and layers that predict further tokens beyond the first
+// `mtp_layers`, which are left out. "" if there are none.
+std::string notes_of(const std::string& directory, const FamilyFormats&,
+                     std::int64_t mtp_layers = 0);
 
 // The text of a tokenizer.json, for HuggingFaceExtras::files. Throws RequestError if it can't be
 // read.

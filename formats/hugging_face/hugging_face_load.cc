@@ -22,6 +22,7 @@ std::vector<float> read_part(const SafetensorsSet& set,
   const std::int64_t columns = global.matrix_columns();
   std::vector<float> values(static_cast<std::size_t>(grown ? 0 : placement.numel()), 0.0f);
   for (const HuggingFaceTensor& tensor : tensors) {
+    if (tensor.repeats) continue;
     const WeightRows stored(set, tensor, global, grown);
     for (const LocalSlice& held : placement.local_slices_of(stored.slice())) {
       const std::int64_t begin = held.slice.row;

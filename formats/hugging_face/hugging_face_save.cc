@@ -131,6 +131,7 @@ std::string save_gradients(const Stepper& stepper, const ProcessGroup& files,
   Context& context = model.context();
   std::vector<WholeWeight> whole = whole_weights(model);
   std::erase_if(whole, [](const WholeWeight& one) { return !one.has_gradient; });
+  for (WholeWeight& one : whole) std::erase_if(one.tensors, &HuggingFaceTensor::repeats);
   // A single file, whatever its name.
   const SafetensorsSetLayout layout =
       lay_out_set(declarations(whole, DType::f32), UINT64_MAX, {}, path);

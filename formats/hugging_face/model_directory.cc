@@ -148,6 +148,9 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
     throw error.at(path + ": ");
   }
   const SafetensorsSet set(directory);
+  if (exact) {
+    config.model.mtp_num_layers = further_layers_in(set, architecture, config.model.num_layers);
+  }
   const DType tensors = check_tensors(set, architecture, architecture.shape(config));
   if (exact && tensors == DType::f64) {
     throw RequestError(directory +

@@ -19,7 +19,8 @@ std::string model_section(const ArchitectureSet&, const std::string& directory);
 
 // The config of a single-rank run of the model in `directory`, for generate, export and import. Its
 // precision is that of config.json. If config.json has none, or if `exact` is set, it is the one
-// that holds every tensor exactly (RequestError for F64). Throws RequestError unless this program
+// that holds every tensor exactly (RequestError for F64), and the model has the layers that predict
+// further tokens of which there are tensors. Throws RequestError unless this program
 // supports the model and the headers of the weights' files fit it. So memory that is allocated for
 // the model is in proportion to these files.
 Config config_of_directory(const ArchitectureSet&, const std::string& directory,

@@ -76,8 +76,11 @@ std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t elem
   std::vector<FileWrite> writes;
   for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::uint64_t>((line + i) * place.pitch + in_line);
-    writes.push_back(
-        {place.file, place.offset + at * element, static_cast<std::size_t>(i) * bytes, bytes});
+    const std::size_t begin = static_cast<std::size_t>(i) * bytes;
+    writes.push_back({place.file, place.offset + at * element, begin, bytes});
+    for (const auto& [file, offset] : place.repeated) {
+      writes.push_back({file, offset + at * element, begin, bytes});
+    }
   }
   return writes;
 }

@@ -40,6 +40,8 @@ struct FilePlace {
   std::uint64_t offset = 0;  // bytes
   std::int64_t row = 0, column = 0, pitch = 0;
   bool transposed = false;
+  // Further positions of the same tensor: files and the offsets there.
+  std::vector<std::pair<std::size_t, std::uint64_t>> repeated = {};
 };
 
 class PortionList {

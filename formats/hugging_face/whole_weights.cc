@@ -57,12 +57,19 @@ void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
   const auto weight = std::ranges::find(whole, state.parameter->name(), &WholeWeight::name);
   const std::int64_t columns = weight->shape.matrix_columns();
   for (const HuggingFaceTensor& target : weight->tensors) {
-    const SafetensorsSetLayout::Place& at = layout.places.find(target.name)->second;
-    const FilePlace place{.file = at.file,
-                          .offset = at.offset,
-                          .row = target.row_begin,
-                          .pitch = target.transposed ? target.rows : columns,
-                          .transposed = target.transposed};
+    if (target.repeats) continue;
+    const auto position = [&](const std::string& name) { return layout.places.find(name)->second; };
+    const SafetensorsSetLayout::Place at = position(target.name);
+    FilePlace place{.file = at.file,
+                    .offset = at.offset,
+                    .row = target.row_begin,
+                    .pitch = target.transposed ? target.rows : columns,
+                    .transposed = target.transposed};
+    for (const HuggingFaceTensor& other : weight->tensors) {
+      if (!other.repeats) continue;
+      const SafetensorsSetLayout::Place again = position(other.name);
+      place.repeated.emplace_back(again.file, again.offset);
+    }
     for (LocalSlice held : state.placement.slices(state.begin, state.tensor.numel())) {
       TensorSlice& slice = held.slice;
       std::int64_t first = std::max(slice.row, target.row_begin);

@@ -40,7 +40,7 @@ struct BucketLayout {
     return zero_stage == 0 ? Range{0, elements} : own(place);
   }
   bool tied() const { return entries.front().parameter->spec().placement.tied; }
-  // The number of uses of its parameters on this rank: 2 for a tied weight with both uses here.
+  // The number of uses of its parameters on this rank: several for a tied weight.
   int uses() const { return entries.front().parameter->uses(); }
 };
 

@@ -146,16 +146,18 @@ void GradientReduction::collect(Context& context) {
   running_.clear();
 }
 
-// A tied weight's gradient is the sum of its uses: on this rank, added to the first use's in their
-// order, or on the first and the last stage.
+// A tied weight's gradient is the sum of its uses: on this rank the first one, then on the first
+// and the last stage. The last stage's uses are the later ones; they are added to each other first,
+// so that the order is the same where one rank has all.
 void GradientReduction::add_uses(Context& context, std::size_t index) {
   const auto of = [&](int use) {
     const Slot& from = slot(index, use);
     return adds_uses_first(bucket(index)) ? from.whole : from.sum;
   };
-  if (bucket(index).layout.uses() > 1) {
-    for (int use = 1; use < bucket(index).layout.uses(); ++use) add(context, of(use), of(0));
-  } else if (topology_.embedding.defined() && topology_.embedding.size() > 1) {
+  for (int use = bucket(index).layout.uses() - 1; use > 0; --use) {
+    add(context, of(use), of(use - 1));
+  }
+  if (topology_.embedding.defined() && topology_.embedding.size() > 1) {
     const Parameter& table = *bucket(index).layout.entries.front().parameter;
     topology_.embedding.all_reduce(
         context, adds_uses_first(bucket(index)) ? table.gradient(0) : slot(index, 0).sum);

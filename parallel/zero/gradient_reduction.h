@@ -9,7 +9,7 @@
 //
 // The order of additions per element depends on the rounds alone: by micro-batch, then by rank, in
 // one round; by rank, then by micro-batch, in many. Partial gradients are summed over the groups
-// that hold their parts (Placement::partial) at the end. A tied weight's two uses are added up
+// that hold their parts (Placement::partial) at the end. A tied weight's uses are added up
 // separately.
 #pragma once
 

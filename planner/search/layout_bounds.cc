@@ -192,7 +192,10 @@ LayoutBounds::LayerCosts LayoutBounds::measured_piece(const Layout& l) const {
   layer.state = parts(of(Category::optimizer));
   layer.gathered = last_two.gathered - last_one.gathered;
   const double experts = last_two.experts - last_one.experts;
-  layer.experts = experts / std::max(1.0, experts + last_two.others - last_one.others);
+  const double others = last_two.others - last_one.others;
+  layer.experts = experts / std::max(1.0, experts + others);
+  const double in_head = last_one.experts - experts;
+  layer.last_experts = in_head / std::max(1.0, in_head + last_one.others - others);
   // The first place holds two micro-batches at once.
   layer.saved_activations = std::max(0.0, std::min((first_two.dynamic() - first_one.dynamic()) / 2,
                                                    last_two.dynamic() - last_one.dynamic()));
@@ -228,8 +231,9 @@ const LayoutBounds::LayerCosts& LayoutBounds::layer(const Layout& l) {
     costs.expert_ranks = static_cast<double>(measured.ep);
     // The measured rank is the one that the plan gives the most rows.
     const double least = least_share_of_rows(l);
-    for (double* const cost : {&costs.forward.layer, &costs.backward.layer,
-                               &costs.saved_activations, &costs.one_last, &costs.two_last}) {
+    for (double* const cost :
+         {&costs.forward.layer, &costs.forward.last, &costs.backward.layer, &costs.backward.last,
+          &costs.saved_activations, &costs.one_last, &costs.two_last}) {
       *cost *= least;
     }
   } catch (const RequestError& error) {
@@ -447,11 +451,11 @@ double LayoutBounds::seconds(const Layout& l, const LayerCosts& layer, const Lis
   return most;
 }
 
-// For a place that holds both ends of the model: a tied embedding table counts once.
+// For a place that holds both ends of the model: an embedding table that both use counts once.
 double LayoutBounds::held(const Parts& parts, double units, bool has_first, bool has_last) const {
-  const double both = has_first && has_last && choices_.base().model.tie_word_embeddings
-                          ? std::min(parts.first, parts.last)
-                          : 0;
+  const ModelConfig& model = choices_.base().model;
+  const bool shared = model.tie_word_embeddings || model.mtp_num_layers > 0;
+  const double both = has_first && has_last && shared ? std::min(parts.first, parts.last) : 0;
   return parts.of(units, has_first, has_last) - both;
 }
 
@@ -474,7 +478,8 @@ double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists
     // ZeRO shards a part from this stage on; an expert's over its holders.
     const auto sharded = [&](const Parts& parts, int stage) {
       const double all = held(parts, units, has_first, has_last);
-      const double measured = parts.layer * units * layer.experts;
+      const double measured =
+          parts.layer * units * layer.experts + (has_last ? parts.last * layer.last_experts : 0);
       const double experts =
           measured * layer.expert_ranks / static_cast<double>(l.ep * l.expert_tensor());
       if (layer.experts == 0) return l.zero < stage ? all : all / data;

@@ -59,6 +59,7 @@ class LayoutBounds {
     Parts weights, gradients, state;  // bytes of states, unsharded
     double gathered = 0;              // bytes of a layer's weights that ZeRO-3 gathers
     double experts = 0;            // of a layer's elements on the measured rank, those of experts
+    double last_experts = 0;       // the same of the head with its layers
     double expert_ranks = 1;       // the ranks over which these are divided
     double saved_activations = 0;  // bytes of activations that a layer saves for a micro-batch
     double one_last = 0;           // bytes of the last place without states, with one layer

@@ -53,7 +53,8 @@ std::string convert_weights(const ArchitectureSet& architectures, const std::str
   std::set<std::string> names;
   for (const auto& [name, text] : extras.files) names.insert(name);
   std::string note = note_of_companions(to, names);
-  if (const std::string unread = notes_of(from, architecture); !unread.empty()) {
+  if (const std::string unread = notes_of(from, architecture, config.model.mtp_num_layers);
+      !unread.empty()) {
     note += (note.empty() ? "" : "\n") + unread;
   }
   const auto device = make_cpu_device();

@@ -327,7 +327,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   launch.start->done();
   if (launch.leads && hooks.report) {
     for (const std::string& note : ineffective_key_notes(loaded)) hooks.report(note);
-    const std::string note = notes_of(weights, *architecture_of(config));
+    const std::string note =
+        notes_of(weights, *architecture_of(config), config.model.mtp_num_layers);
     if (!note.empty()) hooks.report(note);
     for (const std::string& part : list.left()) hooks.report(part);
   }

@@ -270,7 +270,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) {
       const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);
-      const std::string note = notes_of(weights, *inputs.architecture);
+      const std::string note = notes_of(weights, *inputs.architecture, config.model.mtp_num_layers);
       if (!note.empty()) inputs.start.messages.push_back(note);
       if (config.model.pad_token_id && !is_written(loaded.written, "/model/pad_token_id")) {
         inputs.start.messages.push_back(

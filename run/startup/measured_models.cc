@@ -23,6 +23,7 @@ struct Sizes {
   std::int64_t layers, hidden, ffn, heads, groups, head_dim, vocabulary, sequence;
   std::int64_t expert_ffn, shared_ffn;  // 0: none
   std::int64_t latent, query_latent;    // of attention, whose heads then have sizes of their own
+  std::int64_t further;                 // layers that predict further tokens
 
   static Sizes of(const Config& config) {
     const ModelConfig& model = config.model;
@@ -37,7 +38,8 @@ struct Sizes {
             model.moe.ffn_hidden_size,
             model.moe.shared_expert_intermediate_size,
             model.kv_lora_rank,
-            model.q_lora_rank};
+            model.q_lora_rank,
+            std::min<std::int64_t>(1, model.mtp_num_layers)};
   }
 
   // False where no size is left to halve. `tensor`: the number of ranks that must divide what is
@@ -81,6 +83,7 @@ struct Sizes {
                                   fmt::format("model.num_query_groups={}", groups),
                                   fmt::format("model.vocab_size={}", vocabulary),
                                   fmt::format("data.sequence_length={}", sequence)};
+    if (further > 0) keys.push_back(fmt::format("model.mtp_num_layers={}", further));
     if (latent > 0) {
       keys.push_back(fmt::format("model.kv_lora_rank={}", latent));
       keys.push_back(fmt::format("model.q_lora_rank={}", query_latent));

@@ -348,6 +348,7 @@ TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
   };
   EXPECT_EQ(further("{}"), 1);
   EXPECT_EQ(further(R"({"num_nextn_predict_layers": 0})"), 0);
+  EXPECT_EQ(further(R"({"num_nextn_predict_layers": 9000000000000000000})"), 64);
   EXPECT_EQ(further(R"({"num_nextn_predict_layers": "-"})"), 1);
 }
 

@@ -34,6 +34,7 @@ model: architecture num_layers hidden_size num_attention_heads num_query_groups 
   rotary_base init_method_std hidden_dropout attention_dropout
   moe/num_experts moe/router_topk moe/ffn_hidden_size moe/shared_expert_intermediate_size
   kv_lora_rank q_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim
+  mtp_num_layers mtp_loss_scaling_factor
   moe/router_enable_expert_bias moe/router_bias_update_rate moe/router_dtype
   moe/shared_expert_gate moe/layer_freq moe/router_score_function moe/norm_topk_prob
   moe/router_topk_scaling_factor moe/router_num_groups moe/router_group_topk

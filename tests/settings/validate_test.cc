@@ -206,6 +206,16 @@ TEST(ConfigConstraints, LatentAttentionAndBiasesOfExperts) {
               ElementsAre(HasSubstr("give router_bias_update_rate 0 to keep them")));
   EXPECT_THAT(with_rank({"model.sliding_window=8"}),
               ElementsAre(HasSubstr("deepseek_v3 has no window")));
+  EXPECT_THAT(with_rank({"model.mtp_num_layers=1"}), ElementsAre());
+  EXPECT_THAT(with_rank({"model.mtp_num_layers=4", "data.sequence_length=4"}),
+              ElementsAre("config: /model/mtp_num_layers: a sequence of 4 tokens has none that far "
+                          "ahead; use at most 3"));
+  EXPECT_THAT(with_rank({"model.mtp_loss_scaling_factor=0.3"}),
+              ElementsAre("config: /model/mtp_loss_scaling_factor: has no effect without "
+                          "mtp_num_layers; leave it out, or give that"));
+  EXPECT_THAT(problems_of({"model.mtp_num_layers=1"}),
+              ElementsAre("config: /model/mtp_num_layers: gpt2 has no layers that predict further "
+                          "tokens; use 0, or use deepseek_v3"));
   EXPECT_THAT(problems_of({"model.v_head_dim=8"}),
               ElementsAre("config: /model/v_head_dim: gpt2 has no latent attention; leave it out, "
                           "or use deepseek_v3"));

@@ -138,14 +138,20 @@ TEST(Plan, CountsParametersThatStayFp32AndBuffers) {
                        "zero_optimization.stage=2"};
   const Overrides one{"parallel.expert_tensor_parallel_size=1"};
   const Overrides zb{"pipeline.schedule=zb_h1"};
+  const Overrides mtp{"model.mtp_num_layers=1"};
   const Overrides olmoe{"model.architecture=olmoe",
                         R"(model.moe={"num_experts": 4, "router_topk": 4})"};
-  for (const PlanCase& c : {PlanCase{"llama", {1, 1, 1}, deepseek},
-                            {"llama", {2, 2, 1}, deepseek + bf16 + one},
-                            {"llama", {2, 1, 1}, deepseek + Overrides{"precision.dtype=bf16"}},
-                            {"llama", {1, 1, 2}, deepseek + zb},
-                            {"llama", {2, 1, 2}, deepseek + zb + bf16},
-                            {"llama", {2, 2, 1}, olmoe + one}}) {
+  for (const PlanCase& c :
+       {PlanCase{"llama", {1, 1, 1}, deepseek},
+        {"llama", {2, 2, 1}, deepseek + bf16 + one},
+        {"llama", {2, 1, 1}, deepseek + Overrides{"precision.dtype=bf16"}},
+        {"llama", {1, 1, 2}, deepseek + zb},
+        {"llama", {2, 1, 2}, deepseek + zb + bf16},
+        {"llama", {2, 1, 1}, deepseek + mtp},
+        {"llama",
+         {2, 1, 2},
+         deepseek + mtp + zb + bf16 + Overrides{"model.tie_word_embeddings=true"}},
+        {"llama", {2, 2, 1}, olmoe + one}}) {
     expect_planned(c);
   }
 }
