@@ -13,7 +13,10 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       architecture_(architecture),
       topology_(topology),
       shape_(architecture.shape(config)),
-      statistics_(architecture.statistics(shape_)),
+      statistics_(architecture.statistics(shape_),
+                  [&architecture, shape = shape_](double tokens, StepStatistics& all) {
+                    architecture.derive_statistics(shape, tokens, all);
+                  }),
       placement_(schedule.placement),
       total_stages_(schedule.total_stages()),
       last_stage_rank_(schedule.rank_of_stage(total_stages_ - 1)) {

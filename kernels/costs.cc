@@ -309,7 +309,7 @@ const Backend& costs_backend() {
       .routing_sums =
           [](A, C c, const RoutingSumsArgs& a) {
             record(c, "routing_sums", a.logits, {a.logits, a.experts},
-                   {a.counts, a.probabilities, a.squares});
+                   {a.counts, a.probabilities, a.squares, a.entropies, a.reported});
           },
       .balance =
           [](A, C c, const BalanceArgs& a) {

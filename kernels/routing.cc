@@ -74,6 +74,14 @@ void routing_sums(Context& context, const RoutingSumsArgs& args) {
   check.shape(args.probabilities, "probabilities", args.counts.shape());
   check.dtype(args.squares, "squares", DType::f32);
   check.shape(args.squares, "squares", {args.logits.dim(0)});
+  if (args.entropies) {
+    check.dtype(args.entropies, "entropies", DType::f32);
+    check.shape(args.entropies, "entropies", {args.logits.dim(0)});
+  }
+  if (args.reported) {
+    check.dtype(args.reported, "reported", DType::i64);
+    check.shape(args.reported, "reported", {args.shape.experts});
+  }
   launch(context, &Backend::routing_sums, args);
 }
 

@@ -55,6 +55,9 @@ struct RouteBackwardArgs {
 };
 void route_backward(Context&, const RouteBackwardArgs&);
 
+// The unit of sums of probabilities as integers, which don't depend on the order of additions.
+inline constexpr double probability_unit = 0x1p-32;
+
 // Sums over the tokens of each sample, from which balancing losses are made.
 struct RoutingSumsArgs {
   RouterShape shape;
@@ -62,6 +65,9 @@ struct RoutingSumsArgs {
   Tensor counts;           // (B, E) i64: tokens that take the expert
   Tensor probabilities;    // (B, E) fp64: sums of the probabilities (RouteBackwardArgs)
   Tensor squares;          // (T) fp32: the squares of the log-sum-exps
+  // What is reported, optional: the entropy of each token's probabilities in nats (T) fp32, and the
+  // sums of the samples' probabilities (E) i64, each in the nearest number of probability_unit.
+  Tensor entropies, reported;
   std::int64_t sequence = 0, first_row = 0;  // S
 };
 void routing_sums(Context&, const RoutingSumsArgs&);

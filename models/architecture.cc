@@ -54,6 +54,11 @@ std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) c
   return list;
 }
 
+void Architecture::derive_statistics(const TransformerShape& shape, double tokens,
+                                     StepStatistics& all) const {
+  Experts::derive(shape.experts, tokens, all);
+}
+
 ArchitectureSet built_in_architectures() {
   return {{"deepseek_v3", make_deepseek_v3()},
           {"gpt2", make_gpt2()},

@@ -46,6 +46,8 @@ class Architecture : public FamilyFormats {
   // What the modules of all layers and the head report beside their results; here the experts'
   // losses and the tokens of each, and the losses of further tokens.
   virtual std::vector<Statistic> statistics(const TransformerShape&) const;
+  // Turns the sums of a step of `tokens` tokens into what is reported.
+  virtual void derive_statistics(const TransformerShape&, double tokens, StepStatistics&) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.
   virtual bool layers_alike(const TransformerShape&) const { return false; }

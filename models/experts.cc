@@ -1,5 +1,6 @@
 #include "models/experts.h"
 
+#include <numeric>
 #include <utility>
 
 #include "kernels/elementwise.h"
@@ -32,6 +33,14 @@ TransformerShape of_shared(TransformerShape shape) {
   shape.ffn = shape.experts.shared_ffn;
   shape.swiglu = true;
   return shape;
+}
+
+// Sums for Experts::derive().
+constexpr const char *kept_pairs = "kept_pairs", *probability_sums = "probability_sums";
+
+// transformers has a balancing loss of softmax routers alone.
+bool has_batch_loss(const ExpertsShape& shape) {
+  return shape.router.score == RouterScore::softmax;
 }
 
 }  // namespace
@@ -86,10 +95,44 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
   }
 }
 
+void Experts::derive(const ExpertsShape& shape, double tokens, StepStatistics& all) {
+  auto& lists = all.statistics;
+  const auto counts = lists.find("tokens_per_expert");
+  if (counts == lists.end()) return;
+  if (auto kept = lists.extract(kept_pairs)) {
+    auto& dropped = lists["dropped_tokens"];
+    for (const std::vector<double>& layer : kept.mapped()) {
+      const std::vector<double>& chosen = counts->second[dropped.size()];
+      dropped.emplace_back(layer);
+      for (double& pairs : dropped.back()) {
+        pairs = std::accumulate(chosen.begin(), chosen.end(), 0.0) - pairs;
+      }
+    }
+  }
+  if (const auto sums = lists.extract(probability_sums)) {
+    const auto experts = static_cast<std::size_t>(shape.router.experts);
+    std::vector<double> chosen(experts), probabilities(experts);
+    for (const std::int64_t layer : shape.layers) {
+      for (std::size_t e = 0; e < experts; ++e) {
+        chosen[e] += counts->second[static_cast<std::size_t>(layer)][e];
+        probabilities[e] += sums.mapped()[static_cast<std::size_t>(layer)][e] * probability_unit;
+      }
+    }
+    const double rows = tokens * static_cast<double>(shape.layers.size());
+    const double sum = std::inner_product(chosen.begin(), chosen.end(), probabilities.begin(), 0.0);
+    lists["load_balancing_loss"] = {{static_cast<double>(experts) * sum / (rows * rows)}};
+  }
+}
+
 std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
   std::vector<Statistic> list;
   for (const std::int64_t layer : shape.layers) {
     list.push_back({"tokens_per_expert", StatisticKind::count, layer, shape.router.experts});
+    list.push_back({"router_entropy", StatisticKind::mean, layer});
+    if (shape.capacity_factor > 0) list.push_back({kept_pairs, StatisticKind::count, layer});
+    if (has_batch_loss(shape)) {
+      list.push_back({probability_sums, StatisticKind::count, layer, shape.router.experts});
+    }
     if (shape.balancing_loss > 0) {
       list.push_back({shape.balancing_name(), StatisticKind::auxiliary_loss, layer});
     }
@@ -201,6 +244,9 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
                            .ends = sorted.ends,
                            .rows = sorted.rows,
                            .pairs = sorted.pairs});
+  if (batch.training && shape_.capacity_factor > 0) {
+    batch.statistics.count(context, kept_pairs, layer_, sorted.ends.flat(router.experts - 1, 1));
+  }
   return sorted;
 }
 
@@ -217,14 +263,22 @@ void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x
   const auto make = [&](Shape shape, DType dtype) {
     return context.empty(shape, dtype, Category::activation);
   };
+  const std::int64_t own = saved.logits.dim(0);
   const Tensor counts = make(per_sample, DType::i64), probabilities = make(per_sample, DType::f64),
-               squares = make({saved.logits.dim(0)}, DType::f32);
+               squares = make({own}, DType::f32);
+  Tensor entropies, reported;
+  if (batch.statistics.is_recording()) {
+    entropies = make({own}, DType::f32);
+    if (has_batch_loss(shape_)) reported = make({router.experts}, DType::i64);
+  }
   routing_sums(context, {.shape = router,
                          .logits = saved.logits,
                          .experts = saved.chosen,
                          .counts = counts,
                          .probabilities = probabilities,
                          .squares = squares,
+                         .entropies = entropies,
+                         .reported = reported,
                          .sequence = tokens,
                          .first_row = parallel_.first_row_to_send(x)});
   if (bias_) saved.counts = counts;
@@ -232,6 +286,8 @@ void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x
     batch.statistics.count(context, "tokens_per_expert", layer_,
                            counts.rows(b, 1).view({router.experts}));
   }
+  if (entropies) batch.statistics.add(context, "router_entropy", layer_, entropies);
+  if (reported) batch.statistics.count(context, probability_sums, layer_, reported);
   if (shape_.z_loss > 0 && batch.statistics.is_recording()) {
     scale(context, squares, shape_.z_loss);
     batch.statistics.add(context, "z_loss", layer_, squares);

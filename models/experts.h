@@ -25,9 +25,14 @@ class Experts final : public Module {
   // its gate NAME.shared_gate.weight (1, H); with biases the buffer NAME.router.expert_bias (E).
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
-  // What the layers with experts report: tokens_per_expert, and of the losses that the shape asks
-  // for the balancing loss and z_loss.
+  // What the layers with experts report: tokens_per_expert, router_entropy, of the losses that the
+  // shape asks for the balancing loss and z_loss, and sums for derive().
   static std::vector<Statistic> statistics(const ExpertsShape&);
+  // Replaces those sums over a step of `tokens` tokens by dropped_tokens, the choices beyond the
+  // experts' capacity, and with softmax routers by load_balancing_loss, transformers' own figure
+  // without its factor (load_balancing_loss_func): E Σ f P over all layers and tokens together,
+  // where f is the share of tokens that choose an expert and P its mean probability.
+  static void derive(const ExpertsShape&, double tokens, StepStatistics&);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   // The bias. Its "gradient" (E) i64 counts the tokens of each expert in the backwards since
   // the last update (engine/expert_bias.h).

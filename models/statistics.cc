@@ -14,7 +14,8 @@ namespace trident {
 
 constexpr std::int64_t sum_elements = ExactSum::limbs + 1;
 
-StatisticTable::StatisticTable(const std::vector<Statistic>& list) {
+StatisticTable::StatisticTable(const std::vector<Statistic>& list, Derive derive)
+    : derive_(std::move(derive)) {
   for (const Statistic& one : list) {
     const bool is_count = one.kind == StatisticKind::count;
     const std::int64_t elements = is_count ? one.size : sum_elements;
@@ -65,6 +66,7 @@ StepStatistics StatisticTable::values(std::span<const std::int64_t> sums, double
   for (const auto& [name, state] : losses) {
     result.auxiliary_losses[name] = ExactSum::from_state(state).value() / tokens;
   }
+  if (derive_) derive_(tokens, result);
   return result;
 }
 

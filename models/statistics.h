@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -43,8 +44,10 @@ struct StepStatistics {
 class StatisticTable {
  public:
   StatisticTable() = default;
+  // Turns sums over a step of `tokens` tokens into what is reported.
+  using Derive = std::function<void(double tokens, StepStatistics&)>;
   // Throws Error if one is listed twice, has no size, or belongs to a negative layer.
-  explicit StatisticTable(const std::vector<Statistic>&);
+  explicit StatisticTable(const std::vector<Statistic>&, Derive derive = {});
   std::int64_t elements() const { return elements_; }
   struct Range {
     StatisticKind kind = StatisticKind::count;
@@ -58,6 +61,7 @@ class StatisticTable {
  private:
   std::map<std::pair<std::string, std::int64_t>, Range> ranges_;
   std::int64_t elements_ = 0;
+  Derive derive_;
 };
 
 // This rank's sums, to which the modules add. Training alone records them: evaluation, generation,

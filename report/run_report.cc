@@ -150,6 +150,8 @@ Json curves(const ReportedRun& run) {
 
 // A page shows no more than these of a model's statistics.
 constexpr std::size_t most_names = 32, most_layers = 256, most_values = 1024;
+// Of one with several values a layer: iterations, and values in all of them.
+constexpr std::size_t most_frames = 40, most_cells = 60'000;
 
 // The mean over layers; nothing if no layer has a value.
 std::optional<double> mean_over_layers(const IterationMetrics& m, const std::string& name) {
@@ -164,8 +166,7 @@ std::optional<double> mean_over_layers(const IterationMetrics& m, const std::str
   return sum / static_cast<double>(count);
 }
 
-// The values of each layer in the last iteration that has them.
-Json last_by_layer(const std::vector<std::vector<double>>& layers) {
+Json values_by_layer(const std::vector<std::vector<double>>& layers) {
   Json rows = Json::array();
   for (const std::vector<double>& values : layers | std::views::take(most_layers)) {
     Json& row = rows.emplace_back(Json::array());
@@ -174,8 +175,33 @@ Json last_by_layer(const std::vector<std::vector<double>>& layers) {
   return rows;
 }
 
+// The values of each layer over time: at most most_frames {iteration, layers}, evenly chosen among
+// the iterations that have them, with the first and the last one.
+Json frames(const History& history, const std::string& name) {
+  std::vector<const IterationMetrics*> having;
+  std::size_t cells = 1;
+  for (const IterationMetrics& m : history) {
+    const auto found = m.statistics.statistics.find(name);
+    if (found == m.statistics.statistics.end()) continue;
+    having.push_back(&m);
+    std::size_t own = 0;
+    for (const auto& layer : found->second) own += layer.size();
+    cells = std::max(cells, own);
+  }
+  const std::size_t count =
+      std::min(having.size(), std::clamp<std::size_t>(most_cells / cells, 1, most_frames));
+  Json list = Json::array();
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t at = count == 1 ? having.size() - 1 : i * (having.size() - 1) / (count - 1);
+    const IterationMetrics& m = *having[at];
+    list.push_back({{"iteration", m.iteration},
+                    {"layers", values_by_layer(m.statistics.statistics.at(name))}});
+  }
+  return list;
+}
+
 // What the model's modules reported: lists of {name, curve} of auxiliary losses and of statistics
-// with one value a layer, and of {name, last} of others.
+// with one value a layer, and of {name, frames} of others.
 Json model_statistics(const History& history) {
   const Intervals intervals(history);
   std::set<std::string> losses;
@@ -198,7 +224,7 @@ Json model_statistics(const History& history) {
         std::ranges::any_of(*layers, [](const auto& one) { return one.size() > 1; });
     Json& one = result["statistics"].emplace_back(Json{{"name", name}});
     if (is_list) {
-      one["last"] = last_by_layer(*layers);
+      one["frames"] = frames(history, name);
     } else {
       one["curve"] = curve(intervals, [&name = name](const IterationMetrics& m) {
         return mean_over_layers(m, name);

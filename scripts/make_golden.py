@@ -432,6 +432,22 @@ def mean_loss(model, inputs, labels):
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
+def note_routers(golden, model, case):
+    """Appends what the routers of the last forward pass have done: the mean entropy of each one's
+    probabilities, and of softmax routers transformers' own balancing loss."""
+    if not case.experts:
+        return
+    with torch.no_grad():
+        entropies = [float(torch.special.entr(router.probabilities()).sum(dim=-1).mean())
+                     for router in routers(model)]
+        golden.setdefault("router_entropies", []).append(entropies)
+        if case.architecture != "deepseek_v3":
+            of_all = transformers.models.mixtral.modeling_mixtral.load_balancing_loss_func
+            golden.setdefault("load_balancing_losses", []).append(float(of_all(
+                tuple(router.logits for router in routers(model)), case.experts["num"],
+                case.experts["topk"])))
+
+
 # ---- training -----------------------------------------------------------------------------------
 
 
@@ -503,6 +519,7 @@ def reference_run(model, case, tokens):
         for router in routers(model):
             if isinstance(router, Float64SigmoidRouter):
                 router.balance(case.experts["rate"])
+        note_routers(golden, model, case)
         golden["losses"].append(float(loss.detach()))
         golden["grad_norms"].append(float(norm))
         golden["learning_rates"].append(rate)

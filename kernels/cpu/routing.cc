@@ -37,6 +37,14 @@ class Scores {
   std::size_t size() const { return values_.size(); }
   // What a probability is divided by: the sum of the scores.
   double total() const { return total_; }
+  double entropy() const {  // of the probabilities, in nats
+    double sum = 0;
+    for (const float score : values_) {
+      const double probability = score / total_;
+      if (probability > 0) sum -= probability * std::log(probability);
+    }
+    return sum;
+  }
 
   // The softmax of the logits. Returns the log of the sum of their exponentials.
   static double softmax(const float* logits, std::vector<float>& into) {
@@ -239,6 +247,7 @@ void routing_sums(const Access& access, Context& context, const RoutingSumsArgs&
   auto* const counts = data<std::int64_t>(access, args.counts);
   auto* const probabilities = data<double>(access, args.probabilities);
   auto* const squares = data<float>(access, args.squares);
+  auto* const entropies = args.entropies ? data<float>(access, args.entropies) : nullptr;
   const RoutingChunks chunks(args);
   auto* const partial =
       reinterpret_cast<double*>(state_of(context).scratch(access, context, chunks.bytes()));
@@ -256,6 +265,7 @@ void routing_sums(const Access& access, Context& context, const RoutingSumsArgs&
         for (std::int64_t e = 0; e < experts; ++e) {
           sums[e] += scores[static_cast<std::size_t>(e)] / scores.total();
         }
+        if (entropies != nullptr) entropies[t] = static_cast<float>(scores.entropy());
       }
     }
   });
@@ -266,6 +276,15 @@ void routing_sums(const Access& access, Context& context, const RoutingSumsArgs&
     const auto [first, last] = chunks.tokens(args, i);
     for (std::int64_t e = 0; e < experts; ++e) probabilities[at + e] += partial[i * experts + e];
     for (std::int64_t k = first * shape.topk; k < last * shape.topk; ++k) ++counts[at + chosen[k]];
+  }
+  if (!args.reported) return;
+  auto* const reported = data<std::int64_t>(access, args.reported);
+  std::fill(reported, reported + experts, 0);
+  for (std::int64_t i = 0; i < samples * experts; ++i) {
+    // NaN reaches the loss, which stops the step.
+    if (std::isfinite(probabilities[i])) {
+      reported[i % experts] += std::llrint(probabilities[i] / probability_unit);
+    }
   }
 }
 

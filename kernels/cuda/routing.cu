@@ -218,14 +218,22 @@ __global__ void __launch_bounds__(32 * warps) route_backward_kernel(RouteBackwar
   }
 }
 
-// The sum of each token's scores, and the square of its log-sum-exp.
+// The sum of each token's scores, the square of its log-sum-exp, and the entropy of its
+// probabilities.
 __global__ void __launch_bounds__(32 * warps)
     token_sums_kernel(RouterShape shape, const float* logits, double* totals, float* squares,
-                      std::int64_t tokens) {
+                      float* entropies, std::int64_t tokens) {
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32;
   if (t >= tokens) return;
   const Scores scores(shape, logits + t * shape.experts);
+  double entropy = 0;
+  for (int e = threadIdx.x % 32; entropies != nullptr && e < scores.experts; e += 32) {
+    const double probability = scores.of(e) / scores.total;
+    if (probability > 0) entropy -= probability * log(probability);
+  }
+  entropy = reduce_warp<Sum>(entropy);
   if (threadIdx.x % 32 != 0) return;
+  if (entropies != nullptr) entropies[t] = static_cast<float>(entropy);
   // The largest logit and the sum stand for a softmax's scores.
   totals[2 * t] = scores.sigmoid ? 0 : scores.largest;
   totals[2 * t + 1] = scores.sigmoid ? scores.total : scores.sum;
@@ -256,6 +264,18 @@ __global__ void __launch_bounds__(128)
   if (threadIdx.x != 0) return;
   counts[blockIdx.x] = count;
   probabilities[blockIdx.x] = sum;
+}
+
+// A thread handles an expert.
+__global__ void reported_kernel(std::int64_t experts, std::int64_t samples,
+                                const double* probabilities, std::int64_t* reported) {
+  const std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (e >= experts) return;
+  std::int64_t sum = 0;
+  for (std::int64_t b = 0; b < samples; ++b) {
+    sum += llrint(probabilities[b * experts + e] / probability_unit);
+  }
+  reported[e] = sum;
 }
 
 // A warp handles a sample.
@@ -322,11 +342,17 @@ void routing_sums(const Access& access, Context& context, const RoutingSumsArgs&
   auto* const totals = state_of(context).scratch<double>(access, context, routing_totals(tokens));
   const Queue& queue = queue_of(access);
   start(queue, blocks_of(ceil_div(tokens, warps)), 32 * warps, token_sums_kernel, args.shape,
-        logits, totals, data<float>(access, args.squares), tokens);
+        logits, totals, data<float>(access, args.squares),
+        args.entropies ? data<float>(access, args.entropies) : nullptr, tokens);
   start(queue, blocks_of(samples * args.shape.experts), 128, sample_sums_kernel, args.shape, logits,
         data<std::int32_t>(access, args.experts), static_cast<const double*>(totals), tokens,
         args.sequence, args.first_row, data<std::int64_t>(access, args.counts),
         data<double>(access, args.probabilities));
+  if (!args.reported) return;
+  start(queue, blocks_of(ceil_div(args.shape.experts, 128)), 128, reported_kernel,
+        args.shape.experts, samples,
+        static_cast<const double*>(data<double>(access, args.probabilities)),
+        data<std::int64_t>(access, args.reported));
 }
 
 void balance(const Access& access, Context&, const BalanceArgs& args) {

@@ -15,19 +15,23 @@ const auxiliaryLosses = () => namesOf('auxiliary_losses').map((name, i) =>
 function statistics() {
   return namesOf('statistics').flatMap((name, i) => {
     const id = `statistic-${i}-${idOf(name)}`;
-    const maps = trained().map(([run, r]) => [run, r, (entryOf(run, 'statistics', name) || {}).last]).filter(([, , last]) => last)
-      .map(([run, r, last]) => heatMap(`${id}${several ? '-' + r : ''}`, name, run, last));
+    const maps = trained().map(([run, r]) => [run, r, (entryOf(run, 'statistics', name) || {}).frames]).filter(([, , frames]) => frames)
+      .map(([run, r, frames]) => heatMap(`${id}${several ? '-' + r : ''}`, name, run, frames));
     return [statisticCurves(id, name, 'statistics', name, 'mean over layers'), ...maps];
   });
 }
-// A row for each layer, a cell for each value; darker is larger.
-function heatMap(id, name, run, layers) {
-  const rows = layers.map((values, layer) => [layer, values]).filter(([, values]) => values.length);
-  const largest = most([0, ...rows.flatMap(([, values]) => values.filter(isNumber))]);
-  const columns = most([1, ...rows.map(([, values]) => values.length)]);
+// A row for each layer, a cell for each value; darker is larger. A slider chooses the iteration; the
+// shades are those of the largest value of all iterations.
+function heatMap(id, name, run, frames) {
+  const rowsOf = frame => frame.layers.map((values, layer) => [layer, values]).filter(([, values]) => values.length);
+  const all = frames.flatMap(rowsOf);
+  const largest = most([0, ...all.map(([, values]) => most([0, ...values.filter(isNumber)]))]);
+  const columns = most([1, ...all.map(([, values]) => values.length)]);
+  const time = html('input', {type: 'range', min: 0, max: frames.length - 1, step: 1, value: frames.length - 1, id: `${id}-iteration`});
   const caption = `${name} by layer` + (several ? `: ${run.label}` : '');
   const drawing = figure(id, caption, (width, self) => {
-    const left = 12 + widest([`layer ${layers.length}`]), wide = (width - left - 4) / columns;
+    const frame = frames[+time.value], rows = rowsOf(frame);
+    const left = 12 + widest([`layer ${frame.layers.length}`]), wide = (width - left - 4) / columns;
     const high = Math.max(4, Math.min(18, 420 / rows.length)), labelled = Math.ceil(14 / high);
     const picture = svg('svg', {viewBox: `0 0 ${width} ${Math.ceil(rows.length * high + 8)}`, role: 'img', 'aria-label': caption});
     rows.forEach(([layer, values], i) => {
@@ -37,8 +41,10 @@ function heatMap(id, name, run, layers) {
         fill: 'var(--c0)', 'fill-opacity': isNumber(value) ? (0.06 + 0.94 * Math.max(0, value) / (largest || 1)).toFixed(3) : 0},
       svg('title', {}, `layer ${layer}, ${k}: ${shown(value)}`))));
     });
-    self.note.textContent = `darkest: ${shown(largest)}`;
+    self.note.textContent = `iteration ${frame.iteration}; darkest: ${shown(largest)}`;
     return picture;
-  }, {small: 'the last iteration', run: run.key});
+  }, {small: 'of an iteration', run: run.key});
+  time.addEventListener('input', () => drawing.redraw());
+  if (frames.length > 1) drawing.legend.append(html('label', {}, 'iteration', time));
   return drawing.element;
 }

@@ -157,6 +157,8 @@ void RunReporter::iteration(const CompletedIteration& iteration, const StepResul
     const FileWork printing = world_.file_work();  // a terminal may block
     hooks_.on_iteration(metrics);
   }
+  const std::string idle = idle_experts_.next(step.statistics);
+  if (!idle.empty()) message(idle);
   log_->write(metrics);
   metrics.statistics.statistics.clear();  // they may be large
   summary_.history.push_back(std::move(metrics));

@@ -9,6 +9,7 @@
 #include "engine/monitor.h"
 #include "parallel/process_group.h"
 #include "report/log_writer.h"
+#include "run/loop/idle_experts.h"
 #include "run/loop/trainer.h"
 
 namespace trident {
@@ -59,6 +60,7 @@ class RunReporter {
   ProcessGroup world_;
   double flops_;                    // of a step of the largest batch
   std::unique_ptr<LogWriter> log_;  // on rank 0, after begin()
+  IdleExperts idle_experts_;
   TrainingSummary summary_;
 };
 

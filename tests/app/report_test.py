@@ -124,6 +124,17 @@ tried.again = boxes() === all;
 """
 
 
+# A user looks at a statistic of an earlier iteration.
+TRY_TIME = r"""<script>
+const map = document.querySelector("#statistic-1-tokens-an-expert"), time = map.querySelector("input[type=range]");
+const first = () => map.querySelector("rect.cell title").textContent, note = () => map.querySelector(".note").textContent;
+const tried = window.tried = {last: [first(), note()], frames: +time.max + 1};
+time.value = "0"; time.dispatchEvent(new Event("input"));
+tried.first = [first(), note()];
+</script>
+"""
+
+
 # A user hides one of several runs and shows it again.
 TRY_SEVERAL = r"""<script>
 const seen = () => [...document.querySelectorAll("figure")].filter(f => f.getBoundingClientRect().height > 0).map(f => f.id);
@@ -390,6 +401,12 @@ def check_tried(tried):
     assert (tried["curves"], tried["hidden"], tried["shown"]) == (2, 1, 2) and tried["pressed"] == "false" and tried["focus"], tried
 
 
+def check_time(tried):
+    assert tried["frames"] == 40, tried
+    assert tried["first"] == ["layer 0, 0: 1", "iteration 1; darkest: 100"], tried
+    assert tried["last"] == ["layer 0, 0: 100", "iteration 100; darkest: 100"], tried
+
+
 def check_hidden(tried):
     before, hidden = tried["before"], tried["hidden"]
     assert (before["series"], hidden["series"]) == (3, 2) and 3 * hidden["bars"] == 2 * before["bars"] > 0, tried
@@ -461,7 +478,7 @@ def main():
         for page, wanted, windows in pages_of(full):
             html = (folder / f"{page}.html").read_text()
             for width, scheme in windows:
-                more = {"run/report": TRY, "three": TRY_SEVERAL}.get(page, "") if width == 1280 else ""
+                more = {"run/report": TRY, "nan/report": TRY_TIME, "three": TRY_SEVERAL}.get(page, "") if width == 1280 else ""
                 looks.append(Look(f"{page.replace('/', '-')}-{width}-{scheme}", html, "figure", wanted, f"{width},1000",
                                   scheme, more, full or (width, scheme) == WINDOWS[0] and page not in ("again/report", "restarts/report", "five")))
                 of[looks[-1].name] = (page, width)
@@ -469,7 +486,7 @@ def main():
             page, width = of.get(name, ("", 0))
             check_told(page, width, measured)
             if measured["tried"]:
-                (check_tried if page == "run/report" else check_hidden)(measured["tried"])
+                {"run/report": check_tried, "nan/report": check_time, "three": check_hidden}[page](measured["tried"])
     print(f"{sum(len(look.wanted) for look in looks)} passed")
 
 

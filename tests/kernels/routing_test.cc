@@ -287,29 +287,35 @@ TEST_P(RoutingTest, SumsAreOfEachSample) {
     const Tensor counts = context.empty({samples, shape.experts}, DType::i64, Category::activation);
     const Tensor probabilities =
         context.empty({samples, shape.experts}, DType::f64, Category::activation);
-    const Tensor squares = empty_f32({tokens});
+    const Tensor squares = empty_f32({tokens}), entropies = empty_f32({tokens});
+    const Tensor reported = context.empty({shape.experts}, DType::i64, Category::activation);
     routing_sums(context, {.shape = shape,
                            .logits = r.logits,
                            .experts = r.experts,
                            .counts = counts,
                            .probabilities = probabilities,
                            .squares = squares,
+                           .entropies = entropies,
+                           .reported = reported,
                            .sequence = router.sequence(),
                            .first_row = first_row});
     const std::vector<std::int32_t> own = chosen(r);
     const Values results = router.results(logits, own);
     std::vector<std::int64_t> want_counts(static_cast<std::size_t>(samples * shape.experts));
-    Values want(want_counts.size()), want_squares;
+    Values want(want_counts.size()), want_squares, want_entropies;
     for (std::int64_t t = 0; t < tokens; ++t) {
       const std::int64_t at = router.sample_of(t) * shape.experts;
       for (std::int64_t k = 0; k < shape.topk; ++k) {
         ++want_counts[static_cast<std::size_t>(at +
                                                own[static_cast<std::size_t>(t * shape.topk + k)])];
       }
+      double entropy = 0;
       for (std::int64_t e = 0; e < shape.experts; ++e) {
-        reference::at(want, at + e) +=
-            reference::at(results, tokens * shape.topk + t * shape.experts + e);
+        const double p = reference::at(results, tokens * shape.topk + t * shape.experts + e);
+        reference::at(want, at + e) += p;
+        if (p > 0) entropy -= p * std::log(p);
       }
+      want_entropies.push_back(entropy);
       want_squares.push_back(reference::at(results, tokens * (shape.topk + shape.experts) + t));
     }
     EXPECT_EQ(context.to_host<std::int64_t>(counts), want_counts);
@@ -329,6 +335,16 @@ TEST_P(RoutingTest, SumsAreOfEachSample) {
     expect_near(losses, want_losses, "losses", 1e-6);
     expect_near(probabilities, want, "probabilities", 1e-6);
     expect_near(squares, want_squares, "squares", 1e-6);
+    expect_near(entropies, want_entropies, "entropies", 1e-6);
+    Values sums(static_cast<std::size_t>(shape.experts)), want_sums(sums.size());
+    const auto units = context.to_host<std::int64_t>(reported);
+    for (std::size_t e = 0; e < sums.size(); ++e) {
+      sums[e] = static_cast<double>(units[e]) * probability_unit;
+      for (std::size_t b = 0; b < static_cast<std::size_t>(samples); ++b) {
+        want_sums[e] += want[b * sums.size() + e];
+      }
+      EXPECT_NEAR(sums[e], want_sums[e], 1e-6 * (1 + want_sums[e]));
+    }
   }
 }
 

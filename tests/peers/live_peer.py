@@ -267,6 +267,15 @@ def check_training(checks, case, tokens, golden, gradients, metrics, run, what):
     for line, want in zip(metrics, golden.get("mtp_losses", [])):
         checks.expect_close(line["auxiliary_losses"]["mtp_loss"], want,
                             f"{what}: mtp_loss of {line['iteration']}")
+    for line, want in zip(metrics, golden.get("router_entropies", [])):
+        entropies = [value for layer in line["statistics"]["router_entropy"] for value in layer]
+        checks.expect(len(entropies) == len(want), f"{what}: entropies {entropies}")
+        for layer, (one, other) in enumerate(zip(entropies, want)):
+            checks.expect(math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=1e-6),
+                          f"{what}: entropy {layer} of {line['iteration']}: got {one}, need {other}")
+    for line, want in zip(metrics, golden.get("load_balancing_losses", [])):
+        checks.expect_close(line["statistics"]["load_balancing_loss"][0][0], want,
+                            f"{what}: load_balancing_loss of {line['iteration']}")
     got = plain_names(safetensors.torch.load_file(run / "gradients-1.safetensors"),
                       case.architecture)
     want = plain_names(gradients, case.architecture)
