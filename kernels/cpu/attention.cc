@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/attention_shares.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/attention_amx.h"
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
@@ -248,12 +250,27 @@ void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
   }
 }
 
+// The loops of this context's instruction set, with products of tiles where native bf16 products
+// are allowed.
+template <class T>
+simd::Leaves<T> loops_of(Context& context) {
+  const State& state = state_of(context);
+  simd::Leaves<T> leaves = state.table->get<T>();
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (state.bf16_tiles && !context.kernel_options().widen_bf16) {
+      leaves.attention_forward = simd::amx::attention_forward;
+      leaves.attention_backward = simd::amx::attention_backward;
+    }
+  }
+  return leaves;
+}
+
 }  // namespace
 
 void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
   const CallScratch scratch(access, context, args.shape, args.mask, false, 0);
   by_dtype(args.out.dtype(), [&]<class T>(T*) {
-    const auto& leaves = state_of(context).table->get<T>();
+    const simd::Leaves<T> leaves = loops_of<T>(context);
     const std::int64_t groups = args.shape.groups;
     scratch.run(context, [&](const AttentionShare& share, int thread, bool) {
       leaves.attention_forward(make_task<T>(access, args, share.task / groups, share.task % groups),
@@ -267,7 +284,7 @@ void attention_backward(const Access& access, Context& context, const AttentionB
   const AttentionShape& shape = forward.shape;
   const CallScratch scratch(access, context, shape, forward.mask, true, sink_floats(forward));
   by_dtype(forward.out.dtype(), [&]<class T>(T*) {
-    const auto& leaves = state_of(context).table->get<T>();
+    const simd::Leaves<T> leaves = loops_of<T>(context);
     const auto task_of = [&](std::int64_t number) {
       const std::int64_t sample = number / shape.groups, group = number % shape.groups;
       auto task = make_task<T>(access, forward, sample, group);

@@ -11,8 +11,15 @@ simd::Isa default_isa() {
   return std::min(simd::best_isa(), product_instructions().isa);
 }
 
+// Whether oneDNN's products and attention's may use AMX.
+static bool has_tiles() {
+  return product_instructions().amx && simd::allows_amx();
+}
+
 State::State()
-    : table(&simd::table(default_isa())), native_bf16_products(product_instructions().bf16) {}
+    : table(&simd::table(default_isa())),
+      bf16_tiles(has_tiles()),
+      native_bf16_products(product_instructions().bf16) {}
 
 State::~State() = default;
 
@@ -34,6 +41,7 @@ void use_isa(Context& context, simd::Isa isa) {
     State& state = state_of(context);
     state.table = table;
     state.native_bf16_products = table->isa == simd::Isa::avx512 && product_instructions().bf16;
+    state.bf16_tiles = table->isa == simd::Isa::avx512 && has_tiles();
   });
 }
 

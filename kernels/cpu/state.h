@@ -21,6 +21,7 @@ struct State final : KernelState {
   ~State() override;
 
   const simd::Table* table;
+  bool bf16_tiles;            // as native_bf16_products, of AMX
   bool native_bf16_products;  // the processor has them; KernelOptions may forbid
   std::unique_ptr<ProductCache> products;
 

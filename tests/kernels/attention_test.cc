@@ -226,6 +226,14 @@ TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
   check({{1, 200, 8, 2, 128}});
 }
 
+// Where bf16 products of tiles are usual, these are the other ones.
+TEST_P(AttentionTest, WidenedProductsMatchTheReference) {
+  Context widening(*device, 2, {.deterministic = GetParam().deterministic, .widen_bf16 = true});
+  if (GetParam().device != On::cuda) cpu::use_isa(widening, GetParam().isa);
+  check_parts(widening, {.shape = {2, 130, 4, 2, 20}});
+  check_parts(widening, {.shape = {1, 321, 2, 1, 64}, .window = 100});
+}
+
 // Threads that don't divide the heads share some of them.
 TEST_P(AttentionTest, AnyNumberOfThreadsSharesTheWork) {
   for (const reference::Attention& a : std::vector<reference::Attention>{

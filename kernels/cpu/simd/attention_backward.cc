@@ -1,28 +1,10 @@
 // Attention, backward: `block` queries by `block` keys at a time, without the blocks that the mask
 // hides. All sums are fp32.
-#include "kernels/cpu/simd/attention_tiles.h"
+#include "kernels/cpu/simd/attention_softmax.h"
 #include "kernels/cpu/simd/leaves.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
-
-// Turns a row of scores into probabilities (with dropout if factors are given), and the gradient of
-// the probabilities into the gradient of the scores.
-TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std::int64_t columns,
-                                     float log_sum, float delta, const float* factors) {
-  exponentials(p, n, columns, log_sum);
-  const F shift = splat(delta);
-  for (std::int64_t i = 0; i < columns; i += W) {
-    const F a = load(p + i);
-    if (factors) {
-      const F f = load(factors + i);
-      store(grad + i, a * (load(grad + i) * f - shift));
-      store(p + i, a * f);
-    } else {
-      store(grad + i, a * (load(grad + i) - shift));
-    }
-  }
-}
 
 struct BackwardScratch {
   // `sums`: those of keys and values are here, not in AttentionSums.
@@ -68,35 +50,11 @@ TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratc
   }
 }
 
-// The gradient of the head's sink: its probability, exp(sink - log-sum-exp), weighs no value, so
-// the gradient of its score is that probability times minus delta.
-template <class T>
-float sink_gradient(const AttentionTask<T>& task, const BackwardScratch& own, std::int64_t head) {
-  const float sink = sum_lanes(load(task.sinks + head, Some{1}));
-  float sum = 0;
-  for (std::int64_t t = 0; t < task.queries; ++t) {
-    sum -= __builtin_expf(sink - task.log_sum_exp[head * task.queries + t]) * own.deltas[t];
-  }
-  return sum;
-}
-
-// Clears the columns of a row of scores that its query does not see: before `first`, from `end` on.
-TRIDENT_INLINE void clear_hidden(float* row, std::int64_t first, std::int64_t end) {
-  for (std::int64_t i = 0; i < first; i += W) {
-    store(row + i, first_n(F{}, load(row + i), least(W, first - i)));
-  }
-  clear(row + end, block - end);
-}
-
 // Computes the probabilities of a tile, with dropout if it is set, and the gradients of its scores.
 template <class T>
 TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const BackwardScratch& own,
                                     const Tile& at, std::int64_t count) {
   const std::int64_t d = task.head_dim, width = padded(d), out_width = padded(task.value_dim);
-  const bool dropping = task.dropout.threshold != 0;
-  // Otherwise the strips of queries and those of keys meet on the diagonal.
-  const bool ragged = (at.edge || at.diagonal) && !task.plain();
-  const float* const log_sums = task.log_sum_exp + at.head * task.queries;
   in_strips(at.diagonal, at.rows, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t n = padded(at.diagonal ? seen_before(task, at, end, count) : count);
     if (n > 0) {
@@ -105,20 +63,8 @@ TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const Backward
       product({own.out_grads + (at.q0 + begin) * out_width, out_width, 1}, own.values_transposed,
               block, own.score_grads + begin * block, block, end - begin, n, task.value_dim, false);
     }
-    for (std::int64_t r = begin; r < end; ++r) {
-      const std::int64_t seen = seen_before(task, at, r + 1, count);
-      if (dropping) {
-        row_factors(task, at, r, seen, own.factors);
-        for (std::int64_t i = seen; i < n; ++i) own.factors[i] = 0;
-      }
-      softmax_backward(own.probabilities + r * block, own.score_grads + r * block, seen, n,
-                       log_sums[at.q0 + r], own.deltas[at.q0 + r],
-                       dropping ? own.factors : nullptr);
-      if (!ragged) continue;
-      const std::int64_t first = most(0, least(seen, first_key(task, at.q0 + r) - at.k0));
-      clear_hidden(own.probabilities + r * block, first, n);
-      clear_hidden(own.score_grads + r * block, first, n);
-    }
+    score_gradients(task, at, begin, end, count, n, own.probabilities, own.score_grads, own.deltas,
+                    own.factors);
   });
 }
 
@@ -190,7 +136,7 @@ void attention_backward(const AttentionTask<T>& task, std::int64_t begin, std::i
     // Queries before these see none of the keys, but have sinks.
     const std::int64_t seeing = most(0, first * block - task.offset()) / block * block;
     pack_head(task, own, head, task.sinks && first == 0 ? 0 : least(seeing, s));
-    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own, head);
+    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own.deltas, head);
     for (std::int64_t unit = first; unit < last; ++unit) {
       backward_keys(task, own, head, unit * block);
     }

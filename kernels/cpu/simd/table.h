@@ -236,5 +236,7 @@ const Table& table(Isa isa);
 bool supported(Isa isa);  // whether this processor has it
 // The widest instruction set of this processor.
 Isa best_isa();
+// Whether this processor has AMX's products of bf16, and the system lets this process use them.
+bool allows_amx();
 
 }  // namespace trident::cpu::simd

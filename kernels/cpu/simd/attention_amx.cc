@@ -1,0 +1,583 @@
+// Attention of bf16 tensors with products of AMX tiles: 16 rows by 16 columns of fp32 sums over 32
+// terms at a time. Queries, keys, values and gradients of the output are multiplied as they are;
+// probabilities and the gradients of scores are rounded to bf16 first. Sums and softmax are fp32,
+// as in attention_forward.cc and attention_backward.cc, whose blocks and order these functions
+// have.
+//
+// The left operand of a product has rows of bf16. The right one has rows of pairs: pair (p, n)
+// holds the terms 2p and 2p + 1 of column n. D″ and E″ are D and E rounded up to 32 terms; D' and
+// E' as in attention_tiles.h. Padding holds zeros.
+//
+// Products take whole steps of terms, those of hidden keys times 0. So a value that isn't finite
+// reaches queries before it in its block, as it does within 16 of them in the other loops.
+#include "kernels/cpu/simd/attention_amx.h"
+
+#include "kernels/cpu/simd/attention_softmax.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+namespace {
+
+using Pair = std::uint32_t;
+constexpr std::int64_t terms = 32;  // of a step of a product
+
+TRIDENT_INLINE std::int64_t whole_terms(std::int64_t n) {
+  return (n + terms - 1) / terms * terms;
+}
+TRIDENT_INLINE std::int64_t whole_blocks(std::int64_t n) {
+  return (n + block - 1) / block * block;
+}
+
+// ---- products ----
+
+// Tiles 0 to 3 are sums, 4 and 5 the left operand, 6 and 7 the right one: all of 16 rows of 64
+// bytes. A thread has them from construction to the end of the scope.
+class Tiles {
+ public:
+  Tiles() {
+    alignas(64) std::uint8_t config[64] = {1};
+    for (int tile = 0; tile < 8; ++tile) {
+      config[16 + 2 * tile] = 64;
+      config[48 + tile] = 16;
+    }
+    __asm__ volatile("" ::"r"(config) : "memory");  // the compiler knows of 8 bytes that it reads
+    _tile_loadconfig(config);
+  }
+  ~Tiles() { _tile_release(); }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+// The compiler doesn't know that tiles read memory.
+TRIDENT_INLINE void before_tiles() {
+  __asm__ volatile("" ::: "memory");
+}
+
+struct Operands {
+  const BFloat16* a;
+  std::int64_t a_row;
+  const Pair* b;
+  std::int64_t b_row;
+  float* c;
+  std::int64_t c_row;
+};
+
+// M by N tiles.
+template <int M, int N>
+TRIDENT_INLINE void tile_product(const Operands& of, std::int64_t k, bool add) {
+  const std::int64_t a_row = 2 * of.a_row, b_row = 4 * of.b_row, c_row = 4 * of.c_row;
+  float* const below = of.c + 16 * of.c_row;
+  _tile_zero(0);
+  if (N > 1) _tile_zero(1);
+  if (M > 1) _tile_zero(2);
+  if (M > 1 && N > 1) _tile_zero(3);
+  if (add) {
+    _tile_loadd(0, of.c, c_row);
+    if (N > 1) _tile_loadd(1, of.c + 16, c_row);
+    if (M > 1) _tile_loadd(2, below, c_row);
+    if (M > 1 && N > 1) _tile_loadd(3, below + 16, c_row);
+  }
+  for (std::int64_t p = 0; p < k; p += terms) {
+    const Pair* const b = of.b + p / 2 * of.b_row;
+    _tile_loadd(4, of.a + p, a_row);
+    _tile_loadd(6, b, b_row);
+    _tile_dpbf16ps(0, 4, 6);
+    if (N > 1) {
+      _tile_loadd(7, b + 16, b_row);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if (M > 1) {
+      _tile_loadd(5, of.a + 16 * of.a_row + p, a_row);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if (M > 1 && N > 1) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, of.c, c_row);
+  if (N > 1) _tile_stored(1, of.c + 16, c_row);
+  if (M > 1) _tile_stored(2, below, c_row);
+  if (M > 1 && N > 1) _tile_stored(3, below + 16, c_row);
+}
+
+// c (m, n) (+)= a (m, k) b (k, n), m and n multiples of 16, k of 32.
+static void product(const Operands& of, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
+  before_tiles();
+  for (std::int64_t j = 0; j < n; j += 32) {
+    for (std::int64_t i = 0; i < m; i += 32) {
+      const Operands part{of.a + i * of.a_row,     of.a_row, of.b + j, of.b_row,
+                          of.c + i * of.c_row + j, of.c_row};
+      const bool two_rows = i + 16 < m, two_columns = j + 16 < n;
+      if (two_rows && two_columns) {
+        tile_product<2, 2>(part, k, add);
+      } else if (two_rows) {
+        tile_product<2, 1>(part, k, add);
+      } else if (two_columns) {
+        tile_product<1, 2>(part, k, add);
+      } else {
+        tile_product<1, 1>(part, k, add);
+      }
+    }
+  }
+  before_tiles();
+}
+
+// ---- operands ----
+
+// 16 numbers of 16 bits, in the lower halves of as many of 32; the first n of them, then zeros.
+TRIDENT_INLINE __m512i halves(const BFloat16* from, std::int64_t n) {
+  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n < 16 ? n : 16), from));
+}
+// The same times a power of two.
+TRIDENT_INLINE __m512i halves(const BFloat16* from, std::int64_t n, F factor) {
+  const F scaled = (F)_mm512_castsi512_ps(_mm512_slli_epi32(halves(from, n), 16)) * factor;
+  return _mm512_srli_epi32(_mm512_castps_si512(scaled), 16);
+}
+TRIDENT_INLINE __m512i halves(F x) {
+  return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x));
+}
+TRIDENT_INLINE __m512i paired(__m512i even, __m512i odd) {
+  return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+}
+
+// Transposes 16 rows of 16 numbers.
+TRIDENT_INLINE void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+    t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+    t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+    t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
+    r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
+    r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
+    r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
+  }
+}
+
+// to[padded_count][D″] = factor · from[count][D].
+static void pack_rows(Rows<const BFloat16> from, std::int64_t count, std::int64_t padded_count,
+                      std::int64_t d, float factor, BFloat16* to) {
+  const std::int64_t width = whole_terms(d);
+  const F scale = splat(factor);
+  for (std::int64_t t = 0; t < padded_count; ++t) {
+    for (std::int64_t i = 0; i < width; i += 16) {
+      const std::int64_t left = t < count ? most(0, d - i) : 0;
+      const __m512i own = halves(left > 0 ? from.at(t) + i : nullptr, left, scale);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + t * width + i),
+                          _mm512_cvtepi32_epi16(own));
+    }
+  }
+}
+
+// to[D″ / 2][block]: pairs along the elements of `count` rows, which become columns.
+static void pack_columns(Rows<const BFloat16> from, std::int64_t count, std::int64_t d, Pair* to) {
+  for (std::int64_t t = 0; t < block; t += 16) {
+    for (std::int64_t i = 0; i < whole_terms(d); i += terms) {
+      __m512i rows[16];
+      for (int r = 0; r < 16; ++r) {
+        const std::int64_t left = t + r < count ? most(0, d - i) : 0;
+        rows[r] = _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : (1u << left) - 1,
+                                           left > 0 ? from.at(t + r) + i : nullptr);
+      }
+      transpose(rows);
+      for (int p = 0; p < 16; ++p) _mm512_storeu_si512(to + (i / 2 + p) * block + t, rows[p]);
+    }
+  }
+}
+
+// to[padded_count / 2][D']: pairs of rows.
+static void pack_pairs(Rows<const BFloat16> from, std::int64_t count, std::int64_t padded_count,
+                       std::int64_t d, Pair* to) {
+  const std::int64_t width = padded(d);
+  for (std::int64_t t = 0; t < padded_count; t += 2) {
+    for (std::int64_t i = 0; i < width; i += 16) {
+      const std::int64_t even = t < count ? d - i : 0, odd = t + 1 < count ? d - i : 0;
+      _mm512_storeu_si512(to + t / 2 * width + i,
+                          paired(halves(even > 0 ? from.at(t) + i : nullptr, even),
+                                 halves(odd > 0 ? from.at(t + 1) + i : nullptr, odd)));
+    }
+  }
+}
+
+// to[D'][row] = factor · the transpose of from[count][D], from row `begin` (a multiple of 32) up to
+// `end`, a multiple of 32.
+static void pack_transposed(Rows<const BFloat16> from, std::int64_t begin, std::int64_t count,
+                            std::int64_t end, std::int64_t d, float factor, BFloat16* to,
+                            std::int64_t row) {
+  const F scale = splat(factor);
+  for (std::int64_t t = begin; t < end; t += 32) {
+    for (std::int64_t i = 0; i < padded(d); i += 16) {
+      __m512i pairs[16];
+      for (int p = 0; p < 16; ++p) {
+        const std::int64_t even = t + 2 * p < count ? d - i : 0,
+                           odd = t + 2 * p + 1 < count ? d - i : 0;
+        pairs[p] = paired(halves(even > 0 ? from.at(t + 2 * p) + i : nullptr, even, scale),
+                          halves(odd > 0 ? from.at(t + 2 * p + 1) + i : nullptr, odd, scale));
+      }
+      transpose(pairs);
+      for (int r = 0; r < 16; ++r) _mm512_storeu_si512(to + (i + r) * row + t, pairs[r]);
+    }
+  }
+}
+
+// to[t] = bf16 of `rows` rows of n numbers, `from_row` apart, with zeros up to `width` terms. A row
+// may be written over its own numbers.
+static void round_rows(const float* from, std::int64_t from_row, std::int64_t rows, std::int64_t n,
+                       std::int64_t width, BFloat16* to, std::int64_t to_row) {
+  for (std::int64_t t = 0; t < rows; ++t) {
+    for (std::int64_t i = 0; i < width; i += 16) {
+      const F x = i < n ? load(from + t * from_row + i) : F{};
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + t * to_row + i),
+                          (__m256i)_mm512_cvtneps_pbh(x));
+    }
+  }
+}
+
+// to[rows / 2][block] = factor · pairs of from[rows][block], in ascending order, so that they may
+// share memory.
+static void round_pairs(const float* from, std::int64_t rows, float factor, Pair* to) {
+  const F scale = splat(factor);
+  for (std::int64_t t = 0; t < rows; t += 2) {
+    __m512i pairs[block / 16];
+#pragma GCC unroll 4
+    for (int i = 0; i < block / 16; ++i) {
+      pairs[i] = paired(halves(load(from + t * block + 16 * i) * scale),
+                        halves(load(from + (t + 1) * block + 16 * i) * scale));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < block / 16; ++i) {
+      _mm512_storeu_si512(to + t / 2 * block + 16 * i, pairs[i]);
+    }
+  }
+}
+
+// The factor of the scores as a power of two, by which bf16 numbers are multiplied exactly, and the
+// rest from 1 on.
+struct Scale {
+  float power = 1, rest = 1;
+  explicit Scale(float scale) {
+    const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, scale);
+    if ((bits >> 23 & 0xff) == 0) {  // 0, or smaller than any normal number
+      rest = scale;
+      return;
+    }
+    power = __builtin_bit_cast(float, bits & 0x7f800000u);
+    rest = scale / power;
+  }
+};
+
+TRIDENT_INLINE void multiply(float* x, std::int64_t n, float factor) {
+  for (std::int64_t i = 0; i < n; i += W) store(x + i, load(x + i) * splat(factor));
+}
+
+// ---- forward ----
+
+struct ForwardScratch : SoftmaxScratch {
+  ForwardScratch(Scratch from, const AttentionSizes& sizes)
+      : keys(take<Pair>(from, whole_blocks(sizes.keys) * whole_terms(sizes.head_dim))),
+        values(take<Pair>(from, whole_blocks(sizes.keys) * padded(sizes.value_dim))),
+        queries(take<BFloat16>(from, block * whole_terms(sizes.head_dim))) {
+    SoftmaxScratch::take(from, sizes);
+  }
+  // Memory for `count` numbers of 16 bits.
+  template <class U>
+  static U* take(Scratch& from, std::int64_t count) {
+    return reinterpret_cast<U*>(from.take(count / 2));
+  }
+  BFloat16* rounded_scores() const { return reinterpret_cast<BFloat16*>(scores); }
+
+  Pair* keys;    // [D″ / 2][block] for each block of keys
+  Pair* values;  // [keys / 2][E']
+  BFloat16* queries;
+};
+
+// Computes the output of a head's block of queries at q0.
+TRIDENT_INLINE void forward_queries(const AttentionTask<BFloat16>& task, const ForwardScratch& own,
+                                    std::int64_t head, std::int64_t q0) {
+  const std::int64_t d = task.head_dim, width = whole_terms(d), out_width = padded(task.value_dim);
+  const std::int64_t rows = least(block, task.queries - q0);
+  const Scale scale(task.scale);
+  pack_rows(task.q.from(q0, head * d), rows, block, d, scale.power, own.queries);
+  const std::int64_t begin_key = first_key(task, q0) / block * block;
+  const std::int64_t end = end_key(task, q0 + rows - 1),
+                     last_first = first_key(task, q0 + rows - 1);
+  if (begin_key >= end) begin_queries(own, 0, rows, out_width);
+  for (std::int64_t k0 = begin_key; k0 < end; k0 += wide_block) {
+    const bool diagonal = k0 + wide_block > least(q0 + task.offset(), task.keys);
+    const Tile at{head, q0, k0, rows, diagonal, last_first > k0};
+    const auto seen_by = [&](std::int64_t last) {
+      return diagonal ? seen_before(task, at, last, wide_block) : wide_block;
+    };
+    in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t last) {
+      const std::int64_t seen = seen_by(last), n = padded(seen);
+      if (seen == 0) {
+        if (k0 == begin_key) begin_queries(own, begin, last, out_width);
+        return;
+      }
+      for (std::int64_t k = 0; k < n; k += block) {
+        product({own.queries + begin * width, width, own.keys + (k0 + k) * width / 2, block,
+                 own.scores + begin * score_row + k, score_row},
+                padded(last - begin), least(block, n - k), width, false);
+      }
+      if (scale.rest != 1) {
+        for (std::int64_t r = begin; r < last; ++r) {
+          multiply(own.scores + r * score_row, n, scale.rest);
+        }
+      }
+      merge_scores(task, own, at, begin, last, n, k0 == begin_key);
+      round_rows(own.scores + begin * score_row, score_row, last - begin, n, whole_terms(seen),
+                 own.rounded_scores() + 2 * begin * score_row, 2 * score_row);
+    });
+    in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t last) {
+      const std::int64_t seen = seen_by(last);
+      if (seen == 0) return;
+      product({own.rounded_scores() + 2 * begin * score_row, 2 * score_row,
+               own.values + k0 / 2 * out_width, out_width, own.out + begin * out_width, out_width},
+              padded(last - begin), out_width, whole_terms(seen), k0 > begin_key);
+    });
+  }
+  finish_queries(task, own, head, q0, rows);
+}
+
+}  // namespace
+
+void attention_forward(const AttentionTask<BFloat16>& task, std::int64_t begin, std::int64_t end,
+                       float* memory) {
+  const std::int64_t units = (task.queries + block - 1) / block;
+  const ForwardScratch own({memory}, task);
+  const Tiles tiles;
+  // A part of one head needs the keys that its queries see.
+  std::int64_t first = 0, last = task.keys;
+  if (begin / units == (end - 1) / units) {
+    first = first_key(task, begin % units * block) / block * block;
+    last = end_key(task, least(task.queries, ((end - 1) % units + 1) * block) - 1);
+  }
+  for (std::int64_t k0 = first; k0 < last; k0 += block) {
+    const std::int64_t count = least(block, task.keys - k0);
+    pack_columns(task.k.from(k0), count, task.head_dim,
+                 own.keys + k0 * whole_terms(task.head_dim) / 2);
+    pack_pairs(task.v.from(k0), count, block, task.value_dim,
+               own.values + k0 / 2 * padded(task.value_dim));
+  }
+  for (std::int64_t unit = begin; unit < end; ++unit) {
+    forward_queries(task, own, unit / units, unit % units * block);
+  }
+}
+
+// ---- backward ----
+
+namespace {
+
+struct BackwardScratch {
+  // `sums`: those of keys and values are here, not in AttentionSums.
+  BackwardScratch(Scratch from, const AttentionSizes& sizes, bool sums)
+      : queries(whole_blocks(sizes.queries)),
+        key_grads(sums ? from.take(sizes.keys * padded(sizes.head_dim)) : nullptr),
+        value_grads(sums ? from.take(sizes.keys * padded(sizes.value_dim)) : nullptr),
+        query_rows(take<BFloat16>(from, queries * whole_terms(sizes.head_dim))),
+        query_columns(take<BFloat16>(from, queries * padded(sizes.head_dim))),
+        grad_rows(take<BFloat16>(from, queries * whole_terms(sizes.value_dim))),
+        grad_columns(take<BFloat16>(from, queries * padded(sizes.value_dim))),
+        query_grads(from.take(sizes.queries * padded(sizes.head_dim))),
+        keys(take<Pair>(from, block * whole_terms(sizes.head_dim))),
+        key_pairs(take<Pair>(from, block * padded(sizes.head_dim))),
+        values(take<Pair>(from, block * whole_terms(sizes.value_dim))),
+        key_sums(from.take(block * padded(sizes.head_dim))),
+        value_sums(from.take(block * padded(sizes.value_dim))),
+        probabilities(from.take(block * block)),
+        score_grads(from.take(block * block)),
+        factors(from.take(block)),
+        deltas(from.take(sizes.queries)) {}
+  template <class U>
+  static U* take(Scratch& from, std::int64_t count) {
+    return ForwardScratch::take<U>(from, count);
+  }
+  // The rounded numbers of a tile, in the memory of its scores.
+  Pair* probability_pairs() const { return reinterpret_cast<Pair*>(probabilities); }
+  Pair* score_grad_pairs() const { return reinterpret_cast<Pair*>(score_grads); }
+  BFloat16* score_grad_rows() const {
+    return reinterpret_cast<BFloat16*>(probabilities + block * block / 2);
+  }
+
+  std::int64_t queries;                                             // rounded up to blocks
+  float *key_grads, *value_grads;                                   // sums over heads
+  BFloat16 *query_rows, *query_columns, *grad_rows, *grad_columns;  // of one head
+  float* query_grads;
+  Pair *keys, *key_pairs, *values;     // of one block of keys
+  float *key_sums, *value_sums;        // its gradients, [D'][block] and [E'][block]
+  float *probabilities, *score_grads;  // of one tile
+  float *factors, *deltas;
+};
+
+// Packs a head's queries and output gradients from query `first` on, a multiple of a block, and
+// computes delta = out · grad_out for each of them.
+static void pack_head(const AttentionTask<BFloat16>& task, const BackwardScratch& own,
+                      std::int64_t head, std::int64_t first, float power) {
+  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim, all = own.queries;
+  pack_rows(task.q.from(first, head * d), s - first, all - first, d, power,
+            own.query_rows + first * whole_terms(d));
+  pack_rows(task.grad_out.from(first, head * e), s - first, all - first, e, 1,
+            own.grad_rows + first * whole_terms(e));
+  pack_transposed(task.q.from(0, head * d), first, s, all, d, power, own.query_columns, all);
+  pack_transposed(task.grad_out.from(0, head * e), first, s, all, e, 1, own.grad_columns, all);
+  clear(own.query_grads, s * padded(d));
+  for (std::int64_t t = first; t < s; ++t) {
+    F sum{};
+    each(e, [&](std::int64_t i, auto lanes) {
+      sum = fma(load(task.out.at(t) + head * e + i, lanes),
+                load(task.grad_out.at(t) + head * e + i, lanes), sum);
+    });
+    own.deltas[t] = sum_lanes(sum);
+  }
+}
+
+// The scores of a tile and the gradients of its probabilities, then both as the right operands of
+// the products that follow, and the gradients of the scores as a left one. Returns the number of
+// terms over the queries.
+TRIDENT_INLINE std::int64_t backward_scores(const AttentionTask<BFloat16>& task,
+                                            const BackwardScratch& own, const Tile& at,
+                                            std::int64_t count, const Scale& scale) {
+  const std::int64_t width = whole_terms(task.head_dim), out_width = whole_terms(task.value_dim);
+  product({own.query_rows + at.q0 * width, width, own.keys, block, own.probabilities, block},
+          padded(at.rows), block, width, false);
+  product({own.grad_rows + at.q0 * out_width, out_width, own.values, block, own.score_grads, block},
+          padded(at.rows), block, out_width, false);
+  if (scale.rest != 1) multiply(own.probabilities, at.rows * block, scale.rest);
+  score_gradients(task, at, 0, at.rows, count, block, own.probabilities, own.score_grads,
+                  own.deltas, own.factors);
+  const std::int64_t all = whole_terms(at.rows);
+  clear(own.probabilities + at.rows * block, (all - at.rows) * block);
+  clear(own.score_grads + at.rows * block, (all - at.rows) * block);
+  round_pairs(own.probabilities, all, 1, own.probability_pairs());
+  round_rows(own.score_grads, block, all, block, block, own.score_grad_rows(), block);
+  round_pairs(own.score_grads, all, scale.rest, own.score_grad_pairs());
+  return all;
+}
+
+// Adds the contribution of a tile to the gradients of its values, keys and queries.
+TRIDENT_INLINE void add_gradients(const AttentionTask<BFloat16>& task, const BackwardScratch& own,
+                                  const Tile& at, std::int64_t all, bool first) {
+  const std::int64_t width = padded(task.head_dim), out_width = padded(task.value_dim);
+  product({own.grad_columns + at.q0, own.queries, own.probability_pairs(), block, own.value_sums,
+           block},
+          out_width, block, all, !first);
+  product(
+      {own.query_columns + at.q0, own.queries, own.score_grad_pairs(), block, own.key_sums, block},
+      width, block, all, !first);
+  const std::int64_t whole = at.rows / 16 * 16;
+  if (whole > 0) {
+    product({own.score_grad_rows(), block, own.key_pairs, width, own.query_grads + at.q0 * width,
+             width},
+            whole, width, block, true);
+  }
+  if (whole == at.rows) return;
+  // The last rows of fewer than a tile. The pairs of the gradients of the scores have been used.
+  float* const some = own.score_grads;
+  constexpr std::int64_t most_columns = block * block / 16;
+  for (std::int64_t column = 0; column < width; column += most_columns) {
+    const std::int64_t columns = least(most_columns, width - column);
+    product({own.score_grad_rows() + whole * block, block, own.key_pairs + column, width, some,
+             columns},
+            16, columns, block, false);
+    for (std::int64_t r = whole; r < at.rows; ++r) {
+      float* const to = own.query_grads + (at.q0 + r) * width + column;
+      const float* const from = some + (r - whole) * columns;
+      for (std::int64_t i = 0; i < columns; i += W) store(to + i, load(to + i) + load(from + i));
+    }
+  }
+}
+
+// to[count][row] += the transpose of sums[row][block].
+static void add_transposed(const float* sums, std::int64_t count, std::int64_t row, float* to) {
+  for (std::int64_t t = 0; t < count; t += 16) {
+    for (std::int64_t i = 0; i < row; i += 16) {
+      __m512i rows[16];
+      for (int r = 0; r < 16; ++r) rows[r] = _mm512_loadu_si512(sums + (i + r) * block + t);
+      transpose(rows);
+      for (int r = 0; r < 16 && t + r < count; ++r) {
+        float* const own = to + (t + r) * row + i;
+        store(own, load(own) + (F)_mm512_castsi512_ps(rows[r]));
+      }
+    }
+  }
+}
+
+// Adds the contributions of a head's queries to the gradients of the block of keys at k0, and of
+// these keys to the gradients of the queries.
+static void backward_keys(const AttentionTask<BFloat16>& task, const BackwardScratch& own,
+                          std::int64_t head, std::int64_t k0, const Scale& scale) {
+  const std::int64_t count = least(block, task.keys - k0), offset = task.offset();
+  const std::int64_t first_query = most(0, k0 - offset) / block * block;
+  if (first_query >= task.queries) return;
+  pack_columns(task.k.from(k0), count, task.head_dim, own.keys);
+  pack_pairs(task.k.from(k0), count, block, task.head_dim, own.key_pairs);
+  pack_columns(task.v.from(k0), count, task.value_dim, own.values);
+  bool first = true;
+  for (std::int64_t q0 = first_query; q0 < task.queries; q0 += block) {
+    if (first_key(task, q0) >= k0 + count) break;  // nor do later queries see these keys
+    const std::int64_t rows = least(block, task.queries - q0);
+    const Tile at{head, q0, k0, rows,
+                  q0 + offset<k0 + block - 1, first_key(task, q0 + rows - 1)> k0};
+    const std::int64_t all = backward_scores(task, own, at, count, scale);
+    add_gradients(task, own, at, all, first);
+    first = false;
+  }
+  if (first) return;
+  const std::int64_t width = padded(task.head_dim), out_width = padded(task.value_dim);
+  add_transposed(own.value_sums, count, out_width, own.value_grads + k0 * out_width);
+  add_transposed(own.key_sums, count, width, own.key_grads + k0 * width);
+}
+
+}  // namespace
+
+void attention_backward(const AttentionTask<BFloat16>& task, std::int64_t begin, std::int64_t end,
+                        const AttentionSums& sums, float* memory) {
+  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
+  const std::int64_t units = (task.keys + block - 1) / block;  // of a head
+  const bool is_part = begin > 0 || end < task.heads * units;
+  BackwardScratch own({memory}, task, !is_part);
+  const Tiles tiles;
+  const Scale scale(task.scale);
+  float* const query_grads = own.query_grads;
+  if (is_part) own.key_grads = sums.keys, own.value_grads = sums.values;
+  const std::int64_t first_row = task.heads == 1 ? begin * block : 0;
+  const std::int64_t rows = task.heads == 1 ? least(end * block, task.keys) - first_row : task.keys;
+  clear(own.key_grads + first_row * padded(d), rows * padded(d));
+  clear(own.value_grads + first_row * padded(e), rows * padded(e));
+  for (std::int64_t head = begin / units; head * units < end; ++head) {
+    const std::int64_t first = most(0, begin - head * units),
+                       last = least(units, end - head * units);
+    own.query_grads = first > 0      ? sums.first_queries
+                      : last < units ? sums.last_queries
+                                     : query_grads;
+    // Queries before these see none of the keys, but have sinks.
+    const std::int64_t seeing = most(0, first * block - task.offset()) / block * block;
+    pack_head(task, own, head, task.sinks && first == 0 ? 0 : least(seeing, s / block * block),
+              scale.power);
+    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own.deltas, head);
+    for (std::int64_t unit = first; unit < last; ++unit) {
+      backward_keys(task, own, head, unit * block, scale);
+    }
+    if (first > 0 || last < units) continue;
+    unpack_rows(query_grads, s, d, task.scale, task.grad_q.from(0, head * d));
+  }
+  if (is_part) return;
+  unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);
+  unpack_rows(own.value_grads, task.keys, e, 1.0f, task.grad_v);
+}
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA
