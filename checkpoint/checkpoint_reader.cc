@@ -120,7 +120,13 @@ const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
   std::vector<std::int64_t> shape{shard.slice.rows};
   if (tensor.shape.rank() > 1) shape.push_back(shard.slice.columns);
   if (shard.transposed) std::ranges::reverse(shape);
-  if (entry.dtype == tensor.dtype && entry.shape == shape) return entry;
+  // A shard that is all of a tensor of more than two dimensions may have all of them.
+  std::vector<std::int64_t> whole;
+  for (int i = 0; i < tensor.shape.rank(); ++i) whole.push_back(tensor.shape[i]);
+  const bool is_whole = tensor.shape.rank() > 2 && !shard.transposed && entry.shape == whole &&
+                        shard.slice.rows == tensor.shape.matrix_rows() &&
+                        shard.slice.columns == tensor.shape.matrix_columns();
+  if (entry.dtype == tensor.dtype && (entry.shape == shape || is_whole)) return entry;
   throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",
                                  blocks_->path(shard.file), printable(shard.tensor),
                                  manifest_name));

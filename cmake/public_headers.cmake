@@ -5,7 +5,7 @@ set(TRIDENT_PUBLIC_HEADERS
     settings/config.h settings/constraints.h
     core/context.h core/device.h base/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
     kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
-    kernels/elementwise.h kernels/embedding.h kernels/experts.h kernels/gemm.h kernels/grouped_gemm.h kernels/head_columns.h kernels/heads.h kernels/norm.h kernels/optimizer.h kernels/rotary.h kernels/routing.h
+    kernels/elementwise.h kernels/embedding.h kernels/experts.h kernels/gemm.h kernels/grouped_bias.h kernels/grouped_gemm.h kernels/head_columns.h kernels/heads.h kernels/norm.h kernels/optimizer.h kernels/rotary.h kernels/routing.h
     parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
     parallel/state.h parallel/parallel_context.h parallel/token_exchange.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
     parallel/transport/transport.h parallel/transport/transport_registry.h

@@ -24,6 +24,7 @@
 #include "kernels/embedding.h"
 #include "kernels/experts.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_bias.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/heads.h"
 #include "kernels/norm.h"

@@ -359,6 +359,16 @@ const Backend& costs_backend() {
           },
       .grouped_gemm = grouped_gemm,
       .grouped_weight_gemm = grouped_weight_gemm,
+      .grouped_bias =
+          [](A, C c, const GroupedBiasArgs& a) {
+            record(c, "grouped_bias", a.x, {a.bias, a.weights, a.x}, {a.x});
+          },
+      .grouped_bias_backward =
+          [](A, C c, const GroupedBiasBackwardArgs& a) {
+            record(c, "grouped_bias_backward", a.grad,
+                   {a.bias, a.weights, a.grad, a.grad_bias, a.grad_weights},
+                   {a.grad_bias, a.grad_weights});
+          },
       // Of the table, only the rows that are looked up are counted.
       .embedding_forward =
           [](A, C c, const EmbeddingArgs& a) {

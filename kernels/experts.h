@@ -53,11 +53,20 @@ struct SumRowsArgs {
 };
 void sum_rows(Context&, const SumRowsArgs&);
 
-// SwiGLU of experts (kernels/activation.h), times the weight of each row.
+// A gated unit, up' · gate' · sigmoid(alpha · gate'): SwiGLU by default. With a limit gate' =
+// min(gate, limit) and up' = clamp(up, -limit, limit) + shift (gpt-oss).
+struct GatedUnit {
+  float alpha = 1, limit = 0, shift = 0;  // limit 0: none
+  bool interleaved = false;  // gate and up take turns in a row; else all gates come first
+  bool is_swiglu() const { return alpha == 1 && limit == 0 && shift == 0 && !interleaved; }
+};
+
+// The gated unit of experts, times the weight of each row.
 struct ExpertActivationArgs {
   Tensor x;        // (R, 2F): gate, then up
   Tensor weights;  // (R) fp32
-  Tensor y;        // (R, F) = weight · silu(gate) · up
+  Tensor y;        // (R, F) = weight · unit(gate, up)
+  GatedUnit unit = {};
 };
 void expert_activation(Context&, const ExpertActivationArgs&);
 struct ExpertActivationBackwardArgs {
@@ -66,6 +75,7 @@ struct ExpertActivationBackwardArgs {
   Tensor grad_x;        // (R, 2F); may share x's memory
   Tensor grad_weights;  // (R) fp32
   Tensor y;             // (R, F): forward's result again; may share grad_y's memory
+  GatedUnit unit = {};
 };
 void expert_activation_backward(Context&, const ExpertActivationBackwardArgs&);
 

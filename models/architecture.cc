@@ -62,6 +62,7 @@ void Architecture::derive_statistics(const TransformerShape& shape, double token
 ArchitectureSet built_in_architectures() {
   return {{"deepseek_v3", make_deepseek_v3()},
           {"gpt2", make_gpt2()},
+          {"gpt_oss", make_gpt_oss()},
           {"llama", make_llama()},
           {"mistral", make_mistral()},
           {"mixtral", make_mixtral()},

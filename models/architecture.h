@@ -59,6 +59,7 @@ ArchitectureSet built_in_architectures();
 
 std::shared_ptr<const Architecture> make_deepseek_v3();
 std::shared_ptr<const Architecture> make_gpt2();
+std::shared_ptr<const Architecture> make_gpt_oss();
 std::shared_ptr<const Architecture> make_llama();
 std::shared_ptr<const Architecture> make_mistral();
 std::shared_ptr<const Architecture> make_mixtral();

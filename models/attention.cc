@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/rng.h"
+#include "kernels/elementwise.h"
 
 namespace trident {
 namespace {
@@ -20,6 +21,7 @@ struct Attention::Saved final : SavedActivations {
   // qkv itself without norms.
   Tensor qkv, qk, out, log_sum_exp;
   Tensor query_rstd, key_rstd, grad_qk;  // of the norms
+  Tensor grad_sinks;
 };
 
 Attention::Attention(const ParallelContext& parallel, const TransformerShape& shape,
@@ -46,6 +48,13 @@ Attention::Attention(const ParallelContext& parallel, const TransformerShape& sh
                                .out = {shape.hidden},
                                .bias = shape.output_bias,
                                .init_deviation = shape.output_deviation()})) {
+  if (shape.sinks) {
+    sinks_ = Weight(
+        std::make_shared<Parameter>(ParameterSpec{.name = name + ".sinks",
+                                                  .placement = parallel.sharded({shape.heads}, 0),
+                                                  .initial = Initial::normal(shape.init_deviation),
+                                                  .role = ParameterRole::vector}));
+  }
   if (!shape.qk_norm) return;
   const auto norm = [&](const char* of, std::int64_t all, std::int64_t own) {
     return shape.norms_all_heads
@@ -99,6 +108,7 @@ AttentionArgs Attention::core_args(const MicroBatch& batch, const Saved& saved) 
           .out = saved.out,
           .log_sum_exp = saved.log_sum_exp,
           .mask = {.window = window_},
+          .sinks = sinks_ ? sinks_.acquire(batch.version).tensor() : Tensor(),
           .dropout = dropout_of(batch),
           .head_offset = head_offset_};
 }
@@ -153,6 +163,7 @@ void Attention::cached_core(Context& context, const MicroBatch& batch, Saved& sa
   saved.out = context.empty({shape.batch * shape.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
                             Category::activation);
   args.skipped = 0;
+  if (sinks_) args.sinks = sinks_.acquire(batch.version).tensor();
   attention_cached(context, args, saved.out);
 }
 
@@ -184,9 +195,14 @@ Tensor Attention::backward_input(Context& context, const MicroBatch& batch, cons
   Tensor grad_qkv = context.empty(saved.qkv.shape(), grad_y.dtype(), Category::activation);
   saved.grad_qk =
       norms_ ? context.empty(saved.qk.shape(), grad_y.dtype(), Category::activation) : grad_qkv;
+  if (sinks_) {
+    saved.grad_sinks = context.empty({heads_}, DType::f32, Category::activation);
+    fill(context, saved.grad_sinks, 0);
+  }
   attention_backward(context, {.forward = core_args(batch, saved),
                                .grad_out = grad_out,
-                               .grad = operands(saved.grad_qk, grad_qkv)});
+                               .grad = operands(saved.grad_qk, grad_qkv),
+                               .grad_sinks = saved.grad_sinks});
   saved.out = saved.log_sum_exp = saved.qk = Tensor();
   prepare_backward(context, batch, saved, grad_qkv);
   if (!norms_) saved.qkv = saved.grad_qk = Tensor();
@@ -221,6 +237,15 @@ void Attention::backward_weight(Context& context, const MicroBatch&,
     norms_->query->backward_weight(context, grad_y.query, x.query, saved.query_rstd);
     norms_->key->backward_weight(context, grad_y.key, x.key, saved.key_rstd);
   }
+  if (sinks_) {
+    const Tensor& sum = sinks_.gradient(context);
+    Tensor own = saved.grad_sinks;
+    if (sum.dtype() != own.dtype()) {
+      own = context.empty(sum.shape(), sum.dtype(), Category::activation);
+      copy(context, saved.grad_sinks, own);
+    }
+    add(context, own, sum);
+  }
   projection_.backward_weight(context, saved.projection);
   kept.reset();
 }
@@ -232,6 +257,7 @@ std::vector<std::shared_ptr<Parameter>> Attention::parameters() const {
     norms_->query->collect(list);
     norms_->key->collect(list);
   }
+  if (sinks_) list.push_back(sinks_.parameter());
   output_.collect(list);
   return list;
 }

@@ -17,7 +17,8 @@ namespace trident {
 class Attention final : public Module {
  public:
   // Makes the parameters NAME.qkv (query, key, value heads stacked) and NAME.output, with
-  // TransformerShape::qk_norm also NAME.q_norm and NAME.k_norm. `window`: as in AttentionMask.
+  // TransformerShape::qk_norm also NAME.q_norm and NAME.k_norm, with sinks NAME.sinks (A).
+  // `window`: as in AttentionMask.
   Attention(const ParallelContext&, const TransformerShape&, const std::string& name,
             std::int64_t window);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
@@ -57,6 +58,7 @@ class Attention final : public Module {
   RotaryFrequencies frequencies_;
   Linear projection_, output_;
   std::optional<Norms> norms_;
+  Weight sinks_;
 };
 
 }  // namespace trident

@@ -6,6 +6,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/experts.h"
 #include "kernels/gemm.h"
+#include "kernels/grouped_bias.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/routing.h"
 
@@ -27,6 +28,26 @@ Tensor as(Context& context, const Tensor& x, DType dtype) {
   Tensor converted = context.empty(x.shape(), dtype, Category::activation);
   copy(context, x, converted);
   return converted;
+}
+
+// The blocks of the columns of gates and up values, which ranks split.
+std::vector<std::int64_t> unit_blocks(const ExpertsShape& shape) {
+  if (shape.unit.interleaved) return {2 * shape.ffn};
+  return {shape.ffn, shape.ffn};
+}
+
+// The up- or the down-projections, sharded along the experts' width.
+Weight matrices(const ParallelContext& parallel, const TransformerShape& shape,
+                const std::string& name, float deviation, bool up) {
+  const ExpertsShape& experts = shape.experts;
+  const std::int64_t width = up ? 2 * experts.ffn : experts.ffn;
+  const std::int64_t in = up ? shape.hidden : width, out = up ? width : shape.hidden;
+  const Shape global = experts.input_first ? Shape{experts.router.experts, in, out}
+                                           : Shape{experts.router.experts, out, in};
+  const int sharded = up == experts.input_first ? 2 : 1;
+  const auto blocks = up ? unit_blocks(experts) : std::vector<std::int64_t>{experts.ffn};
+  return parameter(name, parallel.experts(global, sharded, blocks), deviation,
+                   ParameterRole::matrix);
 }
 
 TransformerShape of_shared(TransformerShape shape) {
@@ -69,14 +90,22 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
       router_(parameter(name + ".router.weight",
                         parallel.replicated_for_shards({shape_.router.experts, shape.hidden}),
                         shape.init_deviation, ParameterRole::router, shape_.fp32_router_weight)),
-      up_(parameter(name + ".experts.up",
-                    parallel.experts({shape_.router.experts, 2 * shape_.ffn, shape.hidden}, 1,
-                                     {shape_.ffn, shape_.ffn}),
-                    shape.init_deviation, ParameterRole::matrix)),
-      down_(parameter(
-          name + ".experts.down",
-          parallel.experts({shape_.router.experts, shape.hidden, shape_.ffn}, 2, {shape_.ffn}),
-          shape.output_deviation(), ParameterRole::matrix)) {
+      up_(matrices(parallel, shape, name + ".experts.up", shape.init_deviation, true)),
+      down_(matrices(parallel, shape, name + ".experts.down", shape.output_deviation(), false)) {
+  if (shape_.biases) {
+    const std::int64_t count = shape_.router.experts;
+    const auto bias = [&](const char* of, Placement placement, float deviation) {
+      return parameter(name + of, std::move(placement), deviation, ParameterRole::vector);
+    };
+    router_bias_ =
+        bias(".router.bias", parallel.replicated_for_shards({count}), shape.init_deviation);
+    up_bias_ = bias(".experts.up_bias",
+                    parallel.experts({count, 2 * shape_.ffn}, 1, unit_blocks(shape_)), 0);
+    // One of the ranks that share an expert adds it.
+    Placement placement = parallel.experts({count, shape.hidden});
+    if (parallel.ranks_of_expert() > 1) placement.partial.push_back(Group::expert_tensor);
+    down_bias_ = bias(".experts.down_bias", std::move(placement), 0);
+  }
   if (shape_.bias) {
     bias_ = parameter(name + ".router.expert_bias",
                       parallel.replicated_for_shards({shape_.router.experts}), 0,
@@ -142,8 +171,10 @@ std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
 }
 
 std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
-  std::vector<std::shared_ptr<Parameter>> list{router_.parameter(), up_.parameter(),
-                                               down_.parameter()};
+  std::vector<std::shared_ptr<Parameter>> list;
+  for (const Weight* weight : {&router_, &router_bias_, &up_, &up_bias_, &down_, &down_bias_}) {
+    if (*weight) list.push_back(weight->parameter());
+  }
   if (shared_) {
     for (auto& one : shared_->parameters()) list.push_back(std::move(one));
   }
@@ -232,6 +263,10 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
                    .b = weight,
                    .c = saved.logits,
                    .transpose_b = true});
+    if (router_bias_) {
+      const Tensor bias = router_bias_.acquire(batch.version).tensor();
+      add_bias(context, saved.logits, as(context, bias, DType::f32), saved.logits);
+    }
   }
   route(context, {.shape = router,
                   .logits = saved.logits,
@@ -315,6 +350,36 @@ void Experts::balance(Context& context, const MicroBatch& batch, const Tensor& x
   }
 }
 
+bool Experts::adds_down_bias() const {
+  return down_bias_ && parallel_.exchange_rank() % parallel_.ranks_of_expert() == 0;
+}
+
+void Experts::multiply(Context& context, const MicroBatch& batch, const Weight& weight,
+                       const Tensor& x, const Tensor& y, const Saved& saved) const {
+  grouped_gemm(context, {.a = x,
+                         .b = weight.acquire(batch.version).tensor(),
+                         .c = y,
+                         .ends = saved.exchange->ends(),
+                         .transpose_b = !shape_.input_first});
+}
+
+void Experts::multiply_gradient(Context& context, const MicroBatch& batch, const Weight& weight,
+                                const Tensor& grad_y, const Tensor& grad_x,
+                                const Saved& saved) const {
+  grouped_gemm(context, {.a = grad_y,
+                         .b = weight.acquire(batch.version).tensor(),
+                         .c = grad_x,
+                         .ends = saved.exchange->ends(),
+                         .transpose_b = shape_.input_first});
+}
+
+void Experts::add_gradient(Context& context, const Weight& weight, const Tensor& grad_y,
+                           const Tensor& x, const Saved& saved) const {
+  const bool input_first = shape_.input_first;
+  weight.add_grouped_product(context, input_first ? x : grad_y, input_first ? grad_y : x,
+                             saved.exchange->ends());
+}
+
 Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor& x,
                         SavedActivationsPtr& kept) const {
   auto owned = std::make_unique<Saved>();
@@ -325,25 +390,30 @@ Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor&
     saved.exchange.emplace(context, parallel_, sorted);
     const Tensor rows = saved.exchange->dispatch(context, saved.x, shape_.router.topk);
     if (parallel_.exchange_ranks() > 1) saved.rows = rows;  // else they are copied again
-    const std::int64_t count = rows.dim(0), ffn = down_.dim(2);
+    const std::int64_t count = rows.dim(0), ffn = down_.dim(shape_.input_first ? 1 : 2);
     saved.row_weights =
         saved.exchange->dispatch(context, saved.weights.view({saved.weights.numel(), 1}), 1)
             .view({count});
     saved.pre_activation = context.empty({count, 2 * ffn}, x.dtype(), Category::activation);
-    grouped_gemm(context, {.a = rows,
-                           .b = up_.acquire(batch.version).tensor(),
-                           .c = saved.pre_activation,
-                           .ends = saved.exchange->ends(),
-                           .transpose_b = true});
+    multiply(context, batch, up_, rows, saved.pre_activation, saved);
+    if (up_bias_) {
+      grouped_bias(context, {.bias = up_bias_.acquire(batch.version).tensor(),
+                             .ends = saved.exchange->ends(),
+                             .x = saved.pre_activation});
+    }
     const Tensor hidden = context.empty({count, ffn}, x.dtype(), Category::activation);
-    expert_activation(context,
-                      {.x = saved.pre_activation, .weights = saved.row_weights, .y = hidden});
+    expert_activation(context, {.x = saved.pre_activation,
+                                .weights = saved.row_weights,
+                                .y = hidden,
+                                .unit = shape_.unit});
     const Tensor out = context.empty({count, x.dim(1)}, x.dtype(), Category::activation);
-    grouped_gemm(context, {.a = hidden,
-                           .b = down_.acquire(batch.version).tensor(),
-                           .c = out,
-                           .ends = saved.exchange->ends(),
-                           .transpose_b = true});
+    multiply(context, batch, down_, hidden, out, saved);
+    if (adds_down_bias()) {
+      grouped_bias(context, {.bias = down_bias_.acquire(batch.version).tensor(),
+                             .weights = saved.row_weights,
+                             .ends = saved.exchange->ends(),
+                             .x = out});
+    }
     saved.exchange->combine(context, out, own);
   });
   if (shared_) add_shared(context, batch, x, y, saved);
@@ -358,24 +428,26 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
   const Tensor grad_x = parallel_.all_rows(context, grad_y, [&](const Tensor& own) {
     saved.gradient = saved.exchange->dispatch(context, share(grad_y), router.topk);
     const std::int64_t count = saved.gradient.dim(0);
-    saved.activation = context.empty({count, down_.dim(2)}, grad_y.dtype(), Category::activation);
-    grouped_gemm(context, {.a = saved.gradient,
-                           .b = down_.acquire(batch.version).tensor(),
-                           .c = saved.activation,
-                           .ends = saved.exchange->ends()});
+    saved.activation = context.empty({count, saved.pre_activation.dim(1) / 2}, grad_y.dtype(),
+                                     Category::activation);
+    multiply_gradient(context, batch, down_, saved.gradient, saved.activation, saved);
     const Tensor grad_row_weights = context.empty({count}, DType::f32, Category::activation);
     expert_activation_backward(context, {.x = saved.pre_activation,
                                          .weights = saved.row_weights,
                                          .grad_y = saved.activation,
                                          .grad_x = saved.pre_activation,
                                          .grad_weights = grad_row_weights,
-                                         .y = saved.activation});
+                                         .y = saved.activation,
+                                         .unit = shape_.unit});
+    if (adds_down_bias()) {
+      grouped_bias_backward(context, {.bias = down_bias_.acquire(batch.version).tensor(),
+                                      .ends = saved.exchange->ends(),
+                                      .grad = saved.gradient,
+                                      .grad_weights = grad_row_weights});
+    }
     const Tensor grad_rows =
         context.empty(saved.gradient.shape(), grad_y.dtype(), Category::activation);
-    grouped_gemm(context, {.a = saved.pre_activation,
-                           .b = up_.acquire(batch.version).tensor(),
-                           .c = grad_rows,
-                           .ends = saved.exchange->ends()});
+    multiply_gradient(context, batch, up_, saved.pre_activation, grad_rows, saved);
     saved.exchange->combine(context, grad_rows, own);
 
     const Tensor grad_weights =
@@ -402,7 +474,8 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
     gemm(context, {.a = saved.grad_logits, .b = weight, .c = grad, .accumulate = alike});
     if (!alike) add(context, as(context, grad, own.dtype()), own);
   });
-  saved.logits = saved.chosen = saved.weights = saved.shares = saved.row_weights = Tensor();
+  saved.logits = saved.chosen = saved.weights = saved.shares = Tensor();
+  if (!adds_down_bias()) saved.row_weights = Tensor();
   if (shared_) add_shared_gradient(context, batch, grad_y, grad_x, saved);
   return grad_x;
 }
@@ -417,15 +490,27 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
                          ? DType::f32
                          : saved.x.dtype();
     router_.add_product(context, as(context, saved.grad_logits, to), as(context, saved.x, to));
+    if (router_bias_) bias_backward(context, saved.grad_logits, router_bias_.gradient(context));
   }
   const std::int64_t experts = shape_.router.experts;
   for (std::int64_t i = 0; bias_ && i < saved.counts.dim(0); ++i) {
     add(context, saved.counts.rows(i, 1).view({experts}), bias_.gradient(context));
   }
-  down_.add_grouped_product(context, saved.gradient, saved.activation, ends);
+  add_gradient(context, down_, saved.gradient, saved.activation, saved);
+  if (adds_down_bias()) {
+    grouped_bias_backward(context, {.weights = saved.row_weights,
+                                    .ends = ends,
+                                    .grad = saved.gradient,
+                                    .grad_bias = down_bias_.gradient(context)});
+  }
   const Tensor rows =
       saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk);
-  up_.add_grouped_product(context, saved.pre_activation, rows, ends);
+  add_gradient(context, up_, saved.pre_activation, rows, saved);
+  if (up_bias_) {
+    grouped_bias_backward(
+        context,
+        {.ends = ends, .grad = saved.pre_activation, .grad_bias = up_bias_.gradient(context)});
+  }
   if (shared_) shared_->backward_weight(context, batch, saved.shared);
   if (shared_gate_) shared_gate_->backward_weight(context, saved.gate);
   kept.reset();

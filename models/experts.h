@@ -1,7 +1,7 @@
 // A mixture of experts: a feed-forward sublayer of Block in which a router sends each token to a
-// few of many SwiGLU experts (Shazeer 2017). Each rank holds a part of the experts, and tokens go
-// to the ranks that hold theirs (parallel/token_exchange.h). Collective over the ranks that share
-// the layer and over those that exchange tokens.
+// few of many experts, MLPs with a gated unit (Shazeer 2017). Each rank holds a part of the
+// experts, and tokens go to the ranks that hold theirs (parallel/token_exchange.h). Collective over
+// the ranks that share the layer and over those that exchange tokens.
 //
 // Letters: T rows of the micro-batch, t ranks that share a layer, H hidden, E experts, F their
 // width, K experts a token.
@@ -21,8 +21,10 @@ namespace trident {
 class Experts final : public Module {
  public:
   // Makes the parameters NAME.router.weight (E, H), NAME.experts.up (E, 2F, H), gate then up, and
-  // NAME.experts.down (E, H, F); with a shared expert also those of an Mlp, NAME.shared, and with
-  // its gate NAME.shared_gate.weight (1, H); with biases the buffer NAME.router.expert_bias (E).
+  // NAME.experts.down (E, H, F), or with inputs first (E, H, 2F) and (E, F, H); with biases also
+  // NAME.router.bias (E), NAME.experts.up_bias (E, 2F), NAME.experts.down_bias (E, H); with a
+  // shared expert also those of an Mlp, NAME.shared, and with its gate NAME.shared_gate.weight (1,
+  // H); with biases that balance the buffer NAME.router.expert_bias (E).
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
   // What the layers with experts report: tokens_per_expert, router_entropy, of the losses that the
@@ -47,6 +49,15 @@ class Experts final : public Module {
   struct Saved;
   // The router's weight in the type of its product.
   Tensor router_weight(Context&, const MicroBatch&) const;
+  // Products with the experts' matrices: of rows with their inputs, and of gradients of results.
+  void multiply(Context&, const MicroBatch&, const Weight&, const Tensor& x, const Tensor& y,
+                const Saved&) const;
+  void multiply_gradient(Context&, const MicroBatch&, const Weight&, const Tensor& grad_y,
+                         const Tensor& grad_x, const Saved&) const;
+  void add_gradient(Context&, const Weight&, const Tensor& grad_y, const Tensor& x,
+                    const Saved&) const;
+  // Whether this rank adds the biases of the down-projections: one of those that share an expert.
+  bool adds_down_bias() const;
   // This rank's share of x's rows.
   Tensor share(const Tensor& x) const;
   // Routes the rows of `own`, this rank's share of x.
@@ -65,6 +76,7 @@ class Experts final : public Module {
                            Saved&) const;
 
   Weight router_, bias_, up_, down_;
+  Weight router_bias_, up_bias_, down_bias_;
   std::unique_ptr<Mlp> shared_;
   std::unique_ptr<Linear> shared_gate_;
 };

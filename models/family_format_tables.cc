@@ -94,6 +94,7 @@ std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const Transforme
       const std::int64_t row = begin + i * (global.matrix_rows() / copies);
       HuggingFaceTensor& one = found.emplace_back(
           HuggingFaceTensor{named(tensor.hugging_face, layer, i), row, rows, tensor.transposed});
+      if (tensor.rows == StoredRows::all && global.rank() > 2) one.shape = extents(global);
       if (!tensor.also.empty()) one.others.push_back({named(tensor.also, layer, i)});
       if (!tensor.fused.empty()) {
         one.others.push_back({named(tensor.fused, layer), row, extents(global)});
@@ -133,8 +134,12 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   GgufForm form{.architecture = std::string(name)};
   tables_.gguf_keys(config, form);
   for (const StoredTensor& tensor : tables_.tensors) {
-    form.names.push_back({std::string(tensor.hugging_face), std::string(tensor.gguf),
-                          tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});
+    const std::int64_t copies = is_of_expert(tensor.rows) ? config.model.moe.num_experts : 1;
+    for (std::int64_t i = 0; i < copies; ++i) {
+      form.names.push_back(
+          {named(tensor.hugging_face, "*", i), std::string(tensor.gguf),
+           tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});
+    }
   }
   return form;
 }

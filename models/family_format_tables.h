@@ -87,6 +87,7 @@ class TabledArchitecture : public Architecture {
 
 const FamilyFormatTables& deepseek_v3_formats();
 const FamilyFormatTables& gpt2_formats();
+const FamilyFormatTables& gpt_oss_formats();
 const FamilyFormatTables& llama_formats();
 const FamilyFormatTables& mistral_formats();
 const FamilyFormatTables& mixtral_formats();

@@ -33,11 +33,13 @@ struct HuggingFaceTensor {
   // All rows of the list's first tensor again: written, but read only to compare them where a
   // directory has it.
   bool repeats = false;
+  std::vector<std::int64_t> shape = {};  // {}: its rows, and for matrices its columns
 };
 
 // llama.cpp's names for a family, its sizes and its tensors (GGUF).
 struct GgufForm {
-  // The GGUF name of a Hugging Face tensor. A "*" in both stands for the layer. `rotary_heads` is
+  // The GGUF name of a Hugging Face tensor. A "*" in both stands for the layer. The tensors of a
+  // layer's experts have one name: GGUF stores them as one. `rotary_heads` is
   // the number of heads that the tensor's rows belong to, if rotary positions apply to them:
   // llama.cpp rotates neighbouring pairs, transformers rotates halves. 0: no rotary rows.
   struct Name {

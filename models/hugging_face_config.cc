@@ -211,6 +211,10 @@ bool HuggingFaceConfig::gives(std::string_view key) const {
   return !at(key).is_null();
 }
 
+bool HuggingFaceConfig::gives_members(std::string_view key) const {
+  return gives(key) && !at(key).empty();
+}
+
 void HuggingFaceConfig::refuse(std::string_view key, const std::string& what) {
   const auto it = json_->find(key);
   problems_.push_back(fmt::format("/{}: {}: {}", printable(key),
@@ -482,7 +486,7 @@ void HuggingFaceConfig::complete_rope(std::string_view key, const RopeType& type
 json HuggingFaceConfig::rotary_positions(std::int64_t positions, double base) {
   const double alone = gives("rope_theta") ? number_or("rope_theta", base) : base;
   const json plain{{"rotary_base", alone}, {"rope_scaling", usual_scaling()}};
-  const bool scaled = gives("rope_scaling") && !at("rope_scaling").empty();
+  const bool scaled = gives_members("rope_scaling");
   if (!scaled) {
     return gives("rope_parameters") ? rope("rope_parameters", alone, positions) : plain;
   }

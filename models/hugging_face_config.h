@@ -60,6 +60,7 @@ class HuggingFaceConfig {
   // Whether the key is present and not null.
   bool gives(std::string_view key) const;
   bool is_missing(std::string_view key) const;
+  bool gives_members(std::string_view key) const;  // and isn't empty
   // An integer above 0. `other` is another name of the same key; if both are present, they have to
   // agree. If neither is present, the key is refused and the result is 1.
   std::int64_t size(std::string_view key, std::string_view other = {});

@@ -8,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "kernels/attention.h"
+#include "kernels/experts.h"
 #include "kernels/rotary.h"
 #include "kernels/routing.h"
 #include "models/module.h"
@@ -33,6 +34,10 @@ struct ExpertsShape {
   // towards the mean number of tokens (Wang 2024).
   bool bias = false;
   float bias_rate = 0;
+  // The router and each expert's two projections have biases, and these are stored with their
+  // inputs first, (E, H, 2F) and (E, F, H), gate and up in turns (gpt-oss).
+  bool biases = false, input_first = false;
+  GatedUnit unit;
   // Whatever the dtype of the model the router's product is fp32, and so is its weight.
   bool fp32_router = false, fp32_router_weight = false;
   float z_loss = 0;  // times the mean over tokens of the squared log-sum-exp (Zoph 2022)
@@ -77,6 +82,7 @@ struct TransformerShape {
   bool qk_norm = false;          // RMSNorms of queries and of keys, before the rotary positions
   bool norms_all_heads = false;  // with qk_norm: all heads together (OLMoE); else each by itself
   std::int64_t head_size = 0;    // 0: hidden / heads
+  bool sinks = false;            // of attention, one a head (AttentionArgs)
   // The most keys that a query sees in the layers of window_layers; 0: all before it.
   std::int64_t sliding_window = 0;
   std::vector<std::int64_t> window_layers;  // ascending

@@ -149,6 +149,7 @@ def hugging_face_config(case):
             "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
             "qwen3_moe": transformers.Qwen3MoeConfig,
             "deepseek_v3": transformers.DeepseekV3Config,
+            "gpt_oss": transformers.GptOssConfig,
             "olmoe": transformers.OlmoeConfig}[case.architecture]
     own = {}
     if case.architecture in ("llama", "qwen3", "qwen3_moe", "deepseek_v3", "olmoe"):
@@ -156,7 +157,7 @@ def hugging_face_config(case):
     if case.architecture == "llama":
         own["mlp_bias"] = case.mlp_bias
     experts = case.experts
-    if case.architecture == "mixtral":
+    if case.architecture in ("mixtral", "gpt_oss"):
         own.update(num_local_experts=experts["num"], num_experts_per_tok=experts["topk"])
     if case.architecture == "qwen2_moe":
         own["shared_expert_intermediate_size"] = experts["shared"]
@@ -180,6 +181,10 @@ def hugging_face_config(case):
                    num_nextn_predict_layers=case.mtp)
     if case.architecture in ("mistral", "mixtral"):
         own["sliding_window"] = case.window
+    elif case.architecture == "gpt_oss":
+        own.update(sliding_window=case.window or 128, layer_types=[
+            "sliding_attention" if i in case.window_layers else "full_attention"
+            for i in range(case.layers)])
     elif case.window and case.architecture == "qwen3_moe":
         own.update(use_sliding_window=True, sliding_window=case.window)
     elif case.window:
@@ -187,7 +192,7 @@ def hugging_face_config(case):
             "sliding_attention" if i in case.window_layers else "full_attention"
             for i in range(case.layers)])
     # Qwen3 has a default of its own, Qwen2 no such key but reads one that is given.
-    if case.head_dim or case.architecture in ("qwen3", "mixtral"):
+    if case.head_dim or case.architecture in ("qwen3", "mixtral", "gpt_oss"):
         own["head_dim"] = head_size(case)
     return kind(
         vocab_size=case.vocab, max_position_embeddings=case.positions, hidden_size=case.hidden,
@@ -234,8 +239,9 @@ def rotary_frequencies(rope, head_size):
 class Float64Rotary(torch.nn.Module):
     """transformers computes the angles in fp32 whatever the model's dtype; this is the formula."""
 
-    def __init__(self, rope, head_size, theirs):
+    def __init__(self, rope, head_size, theirs, doubles):
         super().__init__()
+        self.doubles = doubles  # an angle for each element of a head, not of each pair
         frequencies, self.amplitude = rotary_frequencies(rope, head_size)
         torch.testing.assert_close(frequencies.float(), theirs.inv_freq.float(), rtol=1e-6, atol=0)
         assert math.isclose(self.amplitude, theirs.attention_scaling, rel_tol=1e-12)
@@ -243,7 +249,7 @@ class Float64Rotary(torch.nn.Module):
 
     def forward(self, x, position_ids):
         angles = position_ids[..., None].double() * self.frequencies
-        angles = torch.cat([angles, angles], dim=-1)
+        angles = torch.cat([angles, angles], dim=-1) if self.doubles else angles
         return angles.cos() * self.amplitude, angles.sin() * self.amplitude
 
 
@@ -269,6 +275,22 @@ class Float64Router(torch.nn.Module):
 
     def probabilities(self):
         return self.logits.softmax(dim=-1)
+
+
+class Float64LogitRouter(Float64Router):
+    """gpt-oss's router: the softmax over the logits of the experts that a token takes."""
+
+    def __init__(self, theirs):
+        super().__init__(theirs)
+        self.bias = theirs.bias
+
+    def forward(self, x):
+        self.logits = F.linear(x.reshape(-1, x.shape[-1]), self.weight, self.bias)
+        best = self.logits.detach().sort(dim=-1, descending=True).values
+        if self.top_k < best.shape[-1]:
+            self.gap = min(self.gap, float((best[:, self.top_k - 1] - best[:, self.top_k]).min()))
+        top, self.chosen = self.logits.topk(self.top_k, dim=-1)
+        return self.logits, top.softmax(dim=-1), self.chosen
 
 
 class Float64SigmoidRouter(Float64Router):
@@ -375,15 +397,20 @@ def mtp_loss(model, case, inputs, labels):
 def use_float64(model):
     """`model` in fp64 throughout: replaces the parts of transformers that go through fp32."""
     model = model.double()
-    model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
+    # The eager path takes its softmax in fp32, but for gpt-oss, which has no other.
+    is_gpt_oss = model.config.model_type == "gpt_oss"
+    model.config._attn_implementation = "eager" if is_gpt_oss else "sdpa"
     model.config._experts_implementation = "eager"  # the others have no fp64
     for block in [m for m in model.modules() if hasattr(m, "gate") and hasattr(m, "experts")]:
         biased = hasattr(block.gate, "e_score_correction_bias")
         block.gate = (Float64SigmoidRouter if biased else Float64Router)(block.gate)
+    for block in [m for m in model.modules() if is_gpt_oss and hasattr(m, "router")]:
+        block.router = Float64LogitRouter(block.router)
     if model.config.model_type != "gpt2":
         c = model.config
         size = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
-        model.model.rotary_emb = Float64Rotary(c.rope_parameters, size, model.model.rotary_emb)
+        model.model.rotary_emb = Float64Rotary(c.rope_parameters, size, model.model.rotary_emb,
+                                               not is_gpt_oss)
         for norm in [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]:
             norm.forward = (lambda x, n=norm:
                             F.rms_norm(x, x.shape[-1:], n.weight, n.variance_epsilon))
@@ -399,10 +426,10 @@ def draw_model(case):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, dtype=torch.float64)
-            if parameter.dim() >= 2:
-                value = case.weight_std * noise
-            elif name.endswith("bias"):
+            if name.endswith(("bias", "sinks")):
                 value = 0.1 * noise
+            elif parameter.dim() >= 2:
+                value = case.weight_std * noise
             else:
                 value = 1.0 + 0.1 * noise
             parameter.copy_(value.float())
@@ -492,9 +519,11 @@ def reference_run(model, case, tokens):
     """Trains `model` (fp64) with PyTorch's optimizer. Returns golden.json's content and the first
     step's gradients before clipping (fp64, names as in a saved model)."""
     parameters = dict(model.named_parameters())  # a tied weight once, under its first name
-    groups = [{"params": [p for p in parameters.values() if p.dim() >= 2],
+    # The biases of all experts of a layer are one tensor.
+    decays = {n: p.dim() >= 2 and not n.endswith("bias") for n, p in parameters.items()}
+    groups = [{"params": [p for n, p in parameters.items() if decays[n]],
                "weight_decay": case.weight_decay},
-              {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}]
+              {"params": [p for n, p in parameters.items() if not decays[n]], "weight_decay": 0.0}]
     if case.optimizer == "Adafactor":
         # Adafactor's floor of a variance depends on the dtype; this is the floor of fp32.
         optimizer = torch.optim.Adafactor(groups, lr=case.lr, eps=(2.0**-23, 1e-3))

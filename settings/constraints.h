@@ -57,6 +57,7 @@ struct ExpertConstraints {
   bool shared_gate = false;                // there is one, with a gate
   bool shared_multiple = false;            // there is one, a multiple of an expert's width
   bool bias = false;                       // router_enable_expert_bias
+  bool projection_biases = false;          // of the router's and the experts' projections
   bool fp32_router = false;  // its folders keep the router fp32: router_dtype's default
 };
 

@@ -221,6 +221,19 @@ void validate_experts(const Config& config, Problems& problems) {
   validate_router(config, problems);
   validate_expert_layers(config, constraints, problems);
   validate_expert_ranks(config, problems);
+  // The biases of one layer are then sharded in two ways, and sums of factored states over both.
+  const ParallelConfig& parallel = config.parallel;
+  if (constraints != nullptr && constraints->experts.projection_biases &&
+      config.optimizer.type == "Adafactor" && parallel.expert_model_parallel_size > 1 &&
+      parallel.expert_tensor_parallel_size > 1 &&
+      problems.sound({kExpertParallel, kExpertTensor, "/optimizer/type"})) {
+    problems.add(
+        kExpertTensor,
+        fmt::format("{} ranks an expert don't fit {} different ones with Adafactor and {}'s "
+                    "biases; use 1 here or there, or another optimizer",
+                    parallel.expert_tensor_parallel_size, parallel.expert_model_parallel_size,
+                    constraints->name));
+  }
 }
 
 }  // namespace trident::config_detail

@@ -15,7 +15,8 @@ namespace trident {
 std::vector<std::string> parameter_names(const Config& config, const Architecture& architecture) {
   std::vector<std::string> names;
   const TransformerShape shape = architecture.shape(config);
-  for (const auto& module : build_chunks(architecture, shape, {}, {0}, {0}).front().modules) {
+  const std::vector<Chunk> ends = build_chunks(architecture, shape, {}, {0}, {0});
+  for (const auto& module : ends.front().modules) {
     for (const auto& parameter : module->parameters()) {
       if (std::ranges::find(names, parameter->name()) == names.end()) {
         names.push_back(parameter->name());

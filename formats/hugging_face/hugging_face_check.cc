@@ -226,6 +226,7 @@ bool is_of_vocabulary(const std::string& parameter) {
 }
 
 std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  if (!tensor.shape.empty()) return tensor.shape;
   std::vector<std::int64_t> shape{tensor.rows};
   if (global.rank() > 1) shape.push_back(global.matrix_columns());
   if (tensor.transposed) std::reverse(shape.begin(), shape.end());

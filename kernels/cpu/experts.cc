@@ -96,7 +96,93 @@ void sum_rows(const Access& access, Context& context, const SumRowsArgs& args) {
   });
 }
 
+namespace {
+
+// A unit of two numbers, with what backward needs.
+struct Unit {
+  float gate = 0, up = 0, value = 0;                // after the limits and the shift
+  float gate_slope = 0, up_slope = 0, sigmoid = 0;  // 0 or 1 behind the limits
+};
+
+Unit unit_of(const GatedUnit& unit, float gate, float up) {
+  Unit u{.gate_slope = 1, .up_slope = 1};
+  if (unit.limit > 0) {
+    u.gate_slope = gate > unit.limit ? 0 : 1;
+    u.up_slope = std::fabs(up) > unit.limit ? 0 : 1;
+    // NaN stays NaN.
+    gate = gate > unit.limit ? unit.limit : gate;
+    up = up > unit.limit ? unit.limit : up < -unit.limit ? -unit.limit : up;
+  }
+  u.gate = gate;
+  u.up = up + unit.shift;
+  u.sigmoid = 1 / (1 + std::exp(-unit.alpha * gate));
+  u.value = u.up * (gate * u.sigmoid);
+  return u;
+}
+
+// Where the gate and the up value of element i lie in a row of 2F.
+struct Columns {
+  std::int64_t step, up;
+  Columns(const GatedUnit& unit, std::int64_t f)
+      : step(unit.interleaved ? 2 : 1), up(unit.interleaved ? 1 : f) {}
+};
+
+void gated_units(const Access& access, Context& context, const ExpertActivationArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const T* const from = data<T>(access, args.x);
+    const auto* const weights = data<float>(access, args.weights);
+    T* const to = data<T>(access, args.y);
+    const std::int64_t f = args.y.dim(1);
+    const Columns at(args.unit, f);
+    context.team().parallel_for(
+        args.y.dim(0), grain_rows(f), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t r = begin; r < end; ++r) {
+            const T* const row = from + r * 2 * f;
+            for (std::int64_t i = 0; i < f; ++i) {
+              const Unit u = unit_of(args.unit, static_cast<float>(row[i * at.step]),
+                                     static_cast<float>(row[i * at.step + at.up]));
+              to[r * f + i] = static_cast<T>(weights[r] * u.value);
+            }
+          }
+        });
+  });
+}
+
+void gated_units_backward(const Access& access, Context& context,
+                          const ExpertActivationBackwardArgs& args) {
+  by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    const T *const from = data<T>(access, args.x), *const grad = data<T>(access, args.grad_y);
+    const auto* const weights = data<float>(access, args.weights);
+    T *const to = data<T>(access, args.grad_x), *const y = data<T>(access, args.y);
+    auto* const grad_weights = data<float>(access, args.grad_weights);
+    const std::int64_t f = args.grad_y.dim(1);
+    const Columns at(args.unit, f);
+    context.team().parallel_for(
+        args.grad_y.dim(0), grain_rows(f), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t r = begin; r < end; ++r) {
+            double of_weight = 0;
+            for (std::int64_t i = 0; i < f; ++i) {
+              const std::int64_t gate = r * 2 * f + i * at.step, up = gate + at.up;
+              const Unit u =
+                  unit_of(args.unit, static_cast<float>(from[gate]), static_cast<float>(from[up]));
+              const auto dy = static_cast<float>(grad[r * f + i]);
+              const float scaled = dy * weights[r];
+              of_weight += static_cast<double>(dy) * static_cast<double>(u.value);
+              const float slope = u.sigmoid * (1 + args.unit.alpha * u.gate * (1 - u.sigmoid));
+              to[gate] = static_cast<T>(scaled * u.up * slope * u.gate_slope);
+              to[up] = static_cast<T>(scaled * (u.gate * u.sigmoid) * u.up_slope);
+              y[r * f + i] = static_cast<T>(weights[r] * u.value);
+            }
+            grad_weights[r] = static_cast<float>(of_weight);
+          }
+        });
+  });
+}
+
+}  // namespace
+
 void expert_activation(const Access& access, Context& context, const ExpertActivationArgs& args) {
+  if (!args.unit.is_swiglu()) return gated_units(access, context, args);
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
     const T* const from = data<T>(access, args.x);
     const auto* const weights = data<float>(access, args.weights);
@@ -115,6 +201,7 @@ void expert_activation(const Access& access, Context& context, const ExpertActiv
 
 void expert_activation_backward(const Access& access, Context& context,
                                 const ExpertActivationBackwardArgs& args) {
+  if (!args.unit.is_swiglu()) return gated_units_backward(access, context, args);
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
     const T *const from = data<T>(access, args.x), *const grad = data<T>(access, args.grad_y);
     const auto* const weights = data<float>(access, args.weights);

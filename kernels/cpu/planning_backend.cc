@@ -53,6 +53,8 @@ const Backend& planning_cpu_backend() {
       .gate_rows_backward = nothing,
       .grouped_gemm = cpu::reserve_grouped_gemm,
       .grouped_weight_gemm = cpu::reserve_grouped_weight_gemm,
+      .grouped_bias = nothing,
+      .grouped_bias_backward = nothing,
       .embedding_forward = nothing,
       .embedding_backward = nothing,
       .position_forward = nothing,

@@ -172,6 +172,72 @@ __global__ void __launch_bounds__(128) activation_backward_kernel(ActivationBack
   if (threadIdx.x == 0) a.grad_weights[row] = grad_weight;
 }
 
+// A unit of two numbers, with what backward needs.
+struct Unit {
+  float gate, up, value;       // after the limits and the shift
+  float gate_slope, up_slope;  // 0 or 1 behind the limits
+  float sigmoid;
+
+  __device__ Unit(const GatedUnit& unit, float g, float u) : gate_slope(1), up_slope(1) {
+    if (unit.limit > 0) {
+      gate_slope = g > unit.limit ? 0 : 1;
+      up_slope = fabsf(u) > unit.limit ? 0 : 1;
+      // NaN stays NaN.
+      g = g > unit.limit ? unit.limit : g;
+      u = u > unit.limit ? unit.limit : u < -unit.limit ? -unit.limit : u;
+    }
+    gate = g;
+    up = u + unit.shift;
+    sigmoid = 1 / (1 + expf(-unit.alpha * g));
+    value = up * (g * sigmoid);
+  }
+};
+
+// Where the gate and the up value of element i lie in a row of 2F.
+struct UnitColumns {
+  std::int64_t step, up;
+  UnitColumns(const GatedUnit& unit, std::int64_t f)
+      : step(unit.interleaved ? 2 : 1), up(unit.interleaved ? 1 : f) {}
+};
+
+template <class T>
+struct GatedUnits {
+  GatedUnit unit;
+  UnitColumns at;
+  const T* x;
+  const float* weights;
+  T* y;
+  std::int64_t columns;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    static_assert(N == 1);
+    const T* const gate = x + i / columns * 2 * columns + i % columns * at.step;
+    const Unit u(unit, to_float(gate[0]), to_float(gate[at.up]));
+    y[i] = rounded<T>(weights[i / columns] * u.value);
+  }
+};
+
+// A block handles a row.
+template <class T>
+__global__ void __launch_bounds__(128)
+    gated_units_backward_kernel(GatedUnit unit, UnitColumns at, ActivationBackward<T> a) {
+  const std::int64_t row = blockIdx.x;
+  const float weight = a.weights[row];
+  float grad_weight = 0;
+  for (std::int64_t i = threadIdx.x; i < a.columns; i += 128) {
+    const std::int64_t gate = row * 2 * a.columns + i * at.step, up = gate + at.up;
+    const Unit u(unit, to_float(a.x[gate]), to_float(a.x[up]));
+    const float dy = to_float(a.grad_y[row * a.columns + i]), scaled = dy * weight;
+    grad_weight += dy * u.value;
+    const float slope = u.sigmoid * (1 + unit.alpha * u.gate * (1 - u.sigmoid));
+    a.y[row * a.columns + i] = rounded<T>(weight * u.value);
+    a.grad_x[gate] = rounded<T>(scaled * u.up * slope * u.gate_slope);
+    a.grad_x[up] = rounded<T>(scaled * (u.gate * u.sigmoid) * u.up_slope);
+  }
+  grad_weight = reduce_block<128, Sum>(grad_weight);
+  if (threadIdx.x == 0) a.grad_weights[row] = grad_weight;
+}
+
 template <class T>
 struct Gated {
   const T* x;
@@ -266,6 +332,17 @@ void sum_rows(const Access& access, Context&, const SumRowsArgs& args) {
 
 void expert_activation(const Access& access, Context&, const ExpertActivationArgs& args) {
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
+    if (!args.unit.is_swiglu()) {
+      const std::int64_t columns = args.y.dim(1);
+      const GatedUnits<T> f{args.unit,
+                            UnitColumns(args.unit, columns),
+                            data<T>(access, args.x),
+                            data<float>(access, args.weights),
+                            data<T>(access, args.y),
+                            columns};
+      elementwise<1>(queue_of(access), args.y.numel(), true, f);
+      return;
+    }
     const Activation<T> f{data<T>(access, args.x), data<float>(access, args.weights),
                           data<T>(access, args.y), args.y.dim(1)};
     elementwise<pack_size<T>>(queue_of(access), args.y.numel(),
@@ -283,6 +360,11 @@ void expert_activation_backward(const Access& access, Context&,
                                   data<float>(access, args.grad_weights),
                                   data<T>(access, args.y),
                                   args.y.dim(1)};
+    if (!args.unit.is_swiglu()) {
+      start(queue_of(access), blocks_of(args.y.dim(0)), 128, gated_units_backward_kernel<T>,
+            args.unit, UnitColumns(args.unit, a.columns), a);
+      return;
+    }
     start(queue_of(access), blocks_of(args.y.dim(0)), 128, activation_backward_kernel<T>, a);
   });
 }

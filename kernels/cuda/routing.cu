@@ -273,7 +273,8 @@ __global__ void reported_kernel(std::int64_t experts, std::int64_t samples,
   if (e >= experts) return;
   std::int64_t sum = 0;
   for (std::int64_t b = 0; b < samples; ++b) {
-    sum += llrint(probabilities[b * experts + e] / probability_unit);
+    const double own = probabilities[b * experts + e];
+    if (isfinite(own)) sum += llrint(own / probability_unit);  // NaN reaches the loss
   }
   reported[e] = sum;
 }

@@ -192,6 +192,55 @@ TEST_P(ExpertsTest, TheActivationAndItsGradientsMatchTheReference) {
   }
 }
 
+// gpt-oss's unit, with values within and beyond its limit.
+TEST_P(ExpertsTest, GatedUnitsAndTheirGradientsMatchTheReference) {
+  for (const bool interleaved : {false, true}) {
+    for (const std::int64_t f : {1, 13, 100}) {
+      constexpr std::int64_t rows = 3;
+      const GatedUnit unit{.alpha = 1.5f, .limit = 2, .shift = 0.5f, .interleaved = interleaved};
+      Values x = random(rows * 2 * f, "x");
+      for (double& value : x) value *= 4;  // exact
+      const Values grad_y = random(rows * f, "grad_y"), weights = {0.25, 0, 3};
+      const auto forward = [&](const Values& of_x, const Values& of_weights) {
+        Values y;
+        for (std::int64_t i = 0; i < rows * f; ++i) {
+          const std::int64_t row = i / f * 2 * f, column = i % f;
+          const double gate =
+              std::min(2.0, reference::at(of_x, row + (interleaved ? 2 * column : column)));
+          const double up = std::clamp(
+              reference::at(of_x, row + (interleaved ? 2 * column + 1 : column + f)), -2.0, 2.0);
+          y.push_back(reference::at(of_weights, i / f) * (up + 0.5) * gate /
+                      (1 + std::exp(-1.5 * gate)));
+        }
+        return y;
+      };
+      const Tensor x_tensor = put(x, {rows, 2 * f}),
+                   weight_tensor = put_as(DType::f32, weights, {rows});
+      const Tensor y = empty({rows, f});
+      expert_activation(context, {.x = x_tensor, .weights = weight_tensor, .y = y, .unit = unit});
+      expect_near(y, forward(x, weights), "y");
+
+      const Tensor grad = put(grad_y, {rows, f}), grad_weights = empty_f32({rows});
+      expert_activation_backward(context, {.x = x_tensor,
+                                           .weights = weight_tensor,
+                                           .grad_y = grad,
+                                           .grad_x = x_tensor,
+                                           .grad_weights = grad_weights,
+                                           .y = grad,
+                                           .unit = unit});
+      EXPECT_EQ(get(grad), get(y));
+      expect_near(x_tensor,
+                  reference::numeric_gradient([&](const Values& v) { return forward(v, weights); },
+                                              x, grad_y),
+                  "grad_x");
+      expect_near(grad_weights,
+                  reference::numeric_gradient([&](const Values& v) { return forward(x, v); },
+                                              weights, grad_y),
+                  "grad_weights", 1e-5);
+    }
+  }
+}
+
 TEST_P(ExpertsTest, TheGateAndItsGradientsMatchTheReference) {
   for (const std::int64_t h : {1, 13, 160}) {
     constexpr std::int64_t rows = 3;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "kernels/grouped_bias.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
 
@@ -81,6 +82,45 @@ TEST_P(GroupedGemmTest, RowsAreMultipliedByTheMatrixOfTheirExpert) {
         }
       });
       expect_near(got, want, "c");
+    }
+  }
+}
+
+TEST_P(GroupedGemmTest, BiasesAndTheirGradientsAreThoseOfTheRowsExpert) {
+  for (const Case& c : cases()) {
+    for (const bool weighted : {false, true}) {
+      const std::int64_t n = c.n, rows = c.rows();
+      const Values x = random(rows * n, "x"), bias = random(c.experts * n, "bias"),
+                   grad = random(rows * n, "grad"), start = random(c.experts * n, "start"),
+                   weights = weighted ? random(rows, "weights")
+                                      : Values(static_cast<std::size_t>(rows), 1.0);
+      const Tensor weight_tensor = weighted ? put_as(DType::f32, weights, {rows}) : Tensor();
+      const Tensor got = put(x, {rows, n}), bias_tensor = put(bias, {c.experts, n});
+      const Tensor ends = put_ends(c);
+      grouped_bias(context,
+                   {.bias = bias_tensor, .weights = weight_tensor, .ends = ends, .x = got});
+      const Tensor grad_bias = put_as(DType::f32, start, {c.experts, n});
+      const Tensor grad_weights = put_as(DType::f32, weights, {rows});
+      grouped_bias_backward(context, {.bias = bias_tensor,
+                                      .weights = weight_tensor,
+                                      .ends = ends,
+                                      .grad = put(grad, {rows, n}),
+                                      .grad_bias = grad_bias,
+                                      .grad_weights = grad_weights});
+      Values want = x, want_bias = start, want_weights = weights;
+      c.each_row([&](std::int64_t group, std::int64_t row) {
+        for (std::int64_t j = 0; j < n; ++j) {
+          const std::int64_t at = group % c.experts * n + j;
+          reference::at(want, row * n + j) += reference::at(weights, row) * reference::at(bias, at);
+          reference::at(want_bias, at) +=
+              reference::at(weights, row) * reference::at(grad, row * n + j);
+          reference::at(want_weights, row) +=
+              reference::at(grad, row * n + j) * reference::at(bias, at);
+        }
+      });
+      expect_near(got, want, "x");
+      expect_near(grad_bias, want_bias, "grad_bias", 1e-5);
+      expect_near(grad_weights, want_weights, "grad_weights", 1e-5);
     }
   }
 }

@@ -38,6 +38,7 @@ EXPERTS = {"mixtral": {"num_local_experts": 4},
                          "shared_expert_intermediate_size": 20},
            "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 12},
            "olmoe": {"num_experts": 4, "num_experts_per_tok": 2},
+           "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8},
            "deepseek_v3": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_group": 2,
                            "topk_group": 1, "moe_intermediate_size": 12, "q_lora_rank": 6,
                            "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 8,
@@ -52,6 +53,7 @@ def small(kind):
                 "mixtral": transformers.MixtralConfig, "qwen2_moe": transformers.Qwen2MoeConfig,
                 "qwen3_moe": transformers.Qwen3MoeConfig,
                 "olmoe": transformers.OlmoeConfig,
+                "gpt_oss": transformers.GptOssConfig,
                 "deepseek_v3": transformers.DeepseekV3Config}[kind](
             **EXPERTS.get(kind, {}), vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=4 if kind == "deepseek_v3" else 2,
@@ -250,6 +252,64 @@ class Case:
                 assert mine == want, (name, value, key, mine, want)
         assert taken > 15, taken
 
+    def check_gpt_oss(self):
+        """What a missing key or null means to gpt-oss, whose rotary positions are scaled by default."""
+        names = ["head_dim", "num_key_value_heads", "sliding_window", "layer_types",
+                 "rope_parameters", "num_experts_per_tok", "rms_norm_eps", "num_local_experts",
+                 "swiglu_limit", "swiglu_alpha", "attention_bias", "router_aux_loss_coef",
+                 "intermediate_size", "tie_word_embeddings", "rope_scaling",
+                 "original_max_position_embeddings"]
+        folder = {name: list(tensor.shape) for name, tensor in self.state().items()}
+        values = ["missing", None, 1, 8, 1.5, True, {}, ["full_attention"] * 2,
+                  ["full_attention", "sliding_attention"],
+                  {"rope_type": "default", "rope_theta": 3e4}, {"rope_type": "linear", "factor": 2.0}]
+        taken, wrong = [], []
+        for name, value in itertools.product(names, values):
+            if type(value) is int and name in ("rms_norm_eps", "router_aux_loss_coef"):
+                continue  # the class takes no whole number for a fraction; the program does
+            keys = {k: v for k, v in self.written.items() if k != name}
+            if name in ("rope_scaling", "original_max_position_embeddings"):
+                del keys["rope_parameters"]
+            if value != "missing":
+                keys[name] = value
+            try:
+                theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
+                with torch.device("meta"):
+                    model = transformers.AutoModelForCausalLM.from_config(theirs)
+                shapes = {n: list(t.shape) for n, t in model.state_dict().items()}
+            except Exception:
+                shapes = None
+            saved, said = self.imported(keys)
+            if saved is None:
+                continue
+            taken.append(name)
+            if shapes != folder:
+                wrong.append((name, value))
+                continue
+            ours = type(self.config).from_dict(json.loads(json.dumps(saved)))
+            for key in names:
+                if key in ("rope_scaling", "original_max_position_embeddings"):
+                    continue  # rope_parameters has both
+                mine, want = getattr(ours, key), getattr(theirs, key)
+                if key == "rope_parameters":
+                    mine, want = self.frequencies(ours), self.frequencies(theirs)
+                elif key == "sliding_window" and "sliding_attention" not in theirs.layer_types:
+                    continue
+                if mine != want:
+                    wrong.append((name, value, key, mine, want))
+        assert not wrong, wrong
+        assert set(names) - set(taken) <= {"head_dim", "num_key_value_heads", "num_local_experts",
+                                           "intermediate_size"}, taken
+
+    @staticmethod
+    def frequencies(config):
+        rope = config.rope_parameters
+        if rope["rope_type"] == "default":
+            return rope["rope_theta"]
+        compute = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[rope["rope_type"]]
+        frequencies, factor = compute(config, "cpu")
+        return [round(x, 7) for x in frequencies.tolist()], round(factor, 6)
+
     @staticmethod
     def parted(state):
         """The names of files, where each expert has tensors of its own."""
@@ -290,10 +350,12 @@ def main():
             case.check_unknown()
             if kind != "gpt2" and kind not in EXPERTS:  # they read it as mistral and qwen do
                 case.check_rope()
-            if kind not in ("gpt2", "llama", "olmoe", "deepseek_v3"):
+            if kind not in ("gpt2", "llama", "olmoe", "deepseek_v3", "gpt_oss"):
                 case.check_windows()
             if kind == "deepseek_v3":
                 case.check_latent()
+            elif kind == "gpt_oss":
+                case.check_gpt_oss()
             elif kind in EXPERTS:
                 case.check_experts()
     print("config peer: known and unknown keys, rotary positions and windows as transformers has them")

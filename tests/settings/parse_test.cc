@@ -150,10 +150,11 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
                           "\"fp16\"; did you mean \"bf16\"?"));
   EXPECT_THAT(
       problems_of({"model.architecture=lama"}),
-      ElementsAre("config: /model/architecture: \"lama\" is not \"deepseek_v3\", \"gpt2\", "
-                  "\"llama\", \"mistral\", \"mixtral\", \"olmoe\", \"qwen2\", \"qwen2_moe\", "
-                  "\"qwen3\" or \"qwen3_moe\"; did you mean "
-                  "\"llama\"?"));
+      ElementsAre(
+          "config: /model/architecture: \"lama\" is not \"deepseek_v3\", \"gpt2\", "
+          "\"gpt_oss\", \"llama\", \"mistral\", \"mixtral\", \"olmoe\", \"qwen2\", \"qwen2_moe\", "
+          "\"qwen3\" or \"qwen3_moe\"; did you mean "
+          "\"llama\"?"));
 }
 
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {

@@ -159,7 +159,7 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
             json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
   EXPECT_EQ(model["properties"]["architecture"]["enum"],
-            json({"deepseek_v3", "gpt2", "llama", "mistral", "mixtral", "olmoe", "qwen2",
+            json({"deepseek_v3", "gpt2", "gpt_oss", "llama", "mistral", "mixtral", "olmoe", "qwen2",
                   "qwen2_moe", "qwen3", "qwen3_moe"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],

@@ -137,7 +137,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre("config: /model/moe/num_experts: is missing; mixtral has experts"));
   EXPECT_THAT(problems_of({"model.moe.num_experts=4"}),
               ElementsAre("config: /model/moe/num_experts: gpt2 has no experts; leave it out, or "
-                          "use deepseek_v3, mixtral, olmoe, qwen2_moe or qwen3_moe"));
+                          "use deepseek_v3, gpt_oss, mixtral, olmoe, qwen2_moe or qwen3_moe"));
   EXPECT_THAT(problems_of({"model.moe.router_topk=4", kExpert + "2"}),
               ElementsAre("config: /model/moe/router_topk: has no effect without num_experts; "
                           "leave it out, or give that",
@@ -362,10 +362,10 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   EXPECT_THAT(problems_of(of_llama("1.5")), ElementsAre(HasSubstr("/model/pad_token_id: 1.5 is")));
   EXPECT_THAT(
       problems_of({"model.pad_token_id=0"}),
-      ElementsAre(
-          "config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
-          "it out, or use deepseek_v3, llama, mistral, mixtral, olmoe, qwen2, qwen2_moe, qwen3 "
-          "or qwen3_moe"));
+      ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
+                  "it out, or use deepseek_v3, gpt_oss, llama, mistral, mixtral, olmoe, qwen2, "
+                  "qwen2_moe, qwen3 "
+                  "or qwen3_moe"));
 }
 
 TEST(ConfigConstraints, LayersAndStages) {

@@ -113,6 +113,37 @@ TEST(ExpertLayouts, FoldedAxesFollowOneRank) {
   }
 }
 
+// gpt-oss's experts are stored inputs first, with biases, one of which a single rank of an expert
+// adds, and attention has sinks.
+TEST(ExpertLayouts, BiasesAndSinks) {
+  const Overrides gpt_oss{"model.architecture=gpt_oss", "model.sliding_window=7",
+                          "model.window_layers=[0, 2]",
+                          R"(model.moe={"num_experts": 8, "router_topk": 2, "ffn_hidden_size": 36,
+                                        "aux_loss_coeff": 0.02})"};
+  const auto run = [&](const Layout& layout, const Overrides& more) {
+    return outcome("llama", layout, experts + gpt_oss + more);
+  };
+  const Outcome plain = run({2, 1, 1}, parallel(2)), one = run({1, 1, 1}, {});
+  expect_same_bits(run({2, 1, 2, 2}, parallel(2) + Overrides{"pipeline.schedule=dualpipev"}),
+                   plain);
+  expect_same_bits(
+      run({2, 1, 2}, parallel(2) + Overrides{"zero_optimization.stage=3",
+                                             "zero_optimization.reduce_each_micro_batch=false",
+                                             "activation_checkpointing.granularity=full"}),
+      plain);
+  expect_same_bits(run({2, 1, 1}, parallel(1) + each_micro_batch),
+                   run({2, 1, 1}, parallel(2) + each_micro_batch));
+  for (const auto& [layout, more] :
+       {std::pair(Layout{2, 2, 1}, parallel(2, 2)),
+        {Layout{2, 2, 1}, parallel(4, 1)},
+        {Layout{1, 4, 1}, parallel(1, 4) + Overrides{"parallel.sequence_parallel=true"}}}) {
+    SCOPED_TRACE(name_of(layout));
+    const Outcome other = run(layout, more);
+    EXPECT_LT(largest_relative_difference(other.losses, one.losses), 1e-5);
+    EXPECT_LT(largest_relative_distance(other.tensors, one.tensors), 1e-3);
+  }
+}
+
 // Before the first update no sum of gradients counts.
 TEST(ExpertLayouts, TheFirstLossHasTheSameBitsForEachNumberOfHolders) {
   const Overrides first{"training.train_iters=1"};
