@@ -226,7 +226,7 @@ std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
 }
 
 void deepseek_v3_gguf_keys(const Config&, GgufForm&) {
-  throw RequestError("Trident writes no GGUF file of a mixture of experts");
+  throw RequestError("Trident writes no GGUF file of deepseek_v3 yet");
 }
 
 }  // namespace

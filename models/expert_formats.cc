@@ -1,7 +1,10 @@
 #include "models/expert_formats.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "models/llama_formats.h"
 
 namespace trident {
@@ -49,6 +52,34 @@ nlohmann::json moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::in
   if (trains_loss && factor > 0) moe["router_load_balancing_type"] = "seq_aux_loss";
   moe["aux_loss_coeff"] = factor;
   return moe;
+}
+
+void expert_gguf_keys(const Config& config, const GgufExperts& there, GgufForm& form) {
+  llama_gguf_keys(config, form);
+  const ModelConfig& model = config.model;
+  const MoeConfig& moe = model.moe;
+  const auto refuse = [&](bool wrong, const char* what) {
+    if (wrong) throw RequestError(fmt::format("llama.cpp's {} {}", form.architecture, what));
+  };
+  refuse(std::ssize(moe.layers()) != model.num_layers,
+         "has experts in all layers, this model in some");
+  refuse(moe.norm_topk_prob != there.normalized,
+         there.normalized ? "divides the weights of experts by their sum, this model doesn't"
+                          : "doesn't divide the weights of experts by their sum, this model does");
+  refuse(model.tie_word_embeddings && !there.may_be_tied,
+         "needs an output table of its own, this model ties it to the embedding");
+  refuse(moe.num_experts < 2 || moe.num_experts > 1024, "has from 2 to 1024 experts");
+  refuse(model.attention_bias, "has no attention_bias, but this model has one");
+  refuse(
+      model.head_dim * model.num_attention_heads != model.hidden_size && !there.may_have_any_heads,
+      "has heads of hidden_size / num_attention_heads only");
+  form.sizes.emplace_back("expert_count", moe.num_experts);
+  form.sizes.emplace_back("expert_used_count", moe.router_topk);
+  form.sizes.emplace_back("expert_feed_forward_length", moe.ffn_hidden_size);
+  if (moe.shared_expert_intermediate_size > 0) {
+    form.sizes.emplace_back("expert_shared_feed_forward_length",
+                            moe.shared_expert_intermediate_size);
+  }
 }
 
 void write_experts(const MoeConfig& moe, std::string_view count_key,

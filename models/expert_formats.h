@@ -28,6 +28,14 @@ struct ReadExperts {
 // the folder where output_router_logits is true, as in transformers, and else none.
 nlohmann::json moe_model(HuggingFaceConfig&, const ReadExperts&, std::int64_t ffn,
                          const std::vector<std::int64_t>& freq);
+// What llama.cpp's code for a family with experts takes for granted.
+struct GgufExperts {
+  bool normalized = false;  // a token's weights are divided by their sum
+  bool may_be_tied = true, may_have_any_heads = true;
+};
+// The keys that llama.cpp reads of models with experts. Throws RequestError for a model that it
+// would compute otherwise, or not load.
+void expert_gguf_keys(const Config&, const GgufExperts&, GgufForm&);
 // Adds the keys that all of them write.
 void write_experts(const MoeConfig&, std::string_view count_key, nlohmann::ordered_json& written);
 

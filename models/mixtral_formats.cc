@@ -82,8 +82,8 @@ std::string mixtral_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void mixtral_gguf_keys(const Config&, GgufForm&) {
-  throw RequestError("Trident writes no GGUF file of a mixture of experts");
+void mixtral_gguf_keys(const Config& config, GgufForm& form) {
+  expert_gguf_keys(config, {.normalized = true}, form);
 }
 
 const FamilyFormatTables& mixtral_tables() {

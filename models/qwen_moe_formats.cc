@@ -218,8 +218,11 @@ std::string olmoe_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void qwen_moe_gguf_keys(const Config&, GgufForm&) {
-  throw RequestError("Trident writes no GGUF file of a mixture of experts");
+void qwen2_moe_gguf_keys(const Config& config, GgufForm& form) {
+  expert_gguf_keys(config, {.may_be_tied = false, .may_have_any_heads = false}, form);
+}
+void qwen3_moe_gguf_keys(const Config& config, GgufForm& form) {
+  expert_gguf_keys(config, {.normalized = true}, form);
 }
 
 const FamilyFormatTables& qwen2_moe_tables() {
@@ -231,7 +234,7 @@ const FamilyFormatTables& qwen2_moe_tables() {
                                          .write_config = qwen2_moe_write_config,
                                          .read_config = qwen2_moe_read_config,
                                          .gguf_architecture = "qwen2moe",
-                                         .gguf_keys = qwen_moe_gguf_keys};
+                                         .gguf_keys = qwen2_moe_gguf_keys};
   return tables;
 }
 
@@ -244,7 +247,7 @@ const FamilyFormatTables& qwen3_moe_tables() {
                                          .write_config = qwen3_moe_write_config,
                                          .read_config = qwen3_moe_read_config,
                                          .gguf_architecture = "qwen3moe",
-                                         .gguf_keys = qwen_moe_gguf_keys};
+                                         .gguf_keys = qwen3_moe_gguf_keys};
   return tables;
 }
 
@@ -257,7 +260,7 @@ const FamilyFormatTables& olmoe_tables() {
                                          .write_config = olmoe_write_config,
                                          .read_config = olmoe_read_config,
                                          .gguf_architecture = "olmoe",
-                                         .gguf_keys = qwen_moe_gguf_keys};
+                                         .gguf_keys = qwen2_moe_gguf_keys};
   return tables;
 }
 

@@ -30,8 +30,9 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kPortion = 4 << 20;  // elements that are read at a time, but at least a row
 
-// A tensor of the file, and the rows that it is copied from.
+// Rows that a tensor of the file is copied from, the next ones after those of the source before.
 struct Source {
+  std::size_t tensor = 0;  // its index
   WeightRows rows;
   std::int64_t rotary_heads = 0;  // GgufForm::Name
 };
@@ -48,7 +49,11 @@ const GgufForm::Name* find(const GgufForm& form, const std::string& name, std::s
 
 GgufType stored_as(const std::string& name, const std::vector<std::int64_t>& shape,
                    GgufType wanted) {
-  if (shape.size() == 1 || name == "position_embd.weight") return GgufType::f32;
+  // Routers are F32 as in llama.cpp's own files.
+  if (shape.size() == 1 || name == "position_embd.weight" ||
+      name.ends_with("ffn_gate_inp.weight")) {
+    return GgufType::f32;
+  }
   return fits(wanted, shape.back()) ? wanted : GgufType::f16;
 }
 
@@ -229,8 +234,15 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
       }
       std::vector<std::int64_t> shape{part.rows};
       if (weight.shape.rank() > 1) shape.push_back(weight.shape.matrix_columns());
-      tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});
-      sources.push_back({{set, part, weight.shape, false}, entry->rotary_heads});
+      if (weight.shape.rank() > 2) shape.insert(shape.begin(), 1);     // an expert's
+      if (renamed.ends_with("_inp_shexp.weight")) shape = {shape[1]};  // a vector there
+      if (!tensors.empty() && tensors.back().name == renamed) {
+        ++tensors.back().shape[0];
+      } else {
+        tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});
+      }
+      sources.push_back(
+          {tensors.size() - 1, {set, part, weight.shape, false}, entry->rotary_heads});
     }
   }
   const std::vector<float>& factors = form->rope_factors;
@@ -255,11 +267,11 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
                     keys_of(config.model, *form, name, some ? wanted : GgufType::f16,
                             chat_template(extras), vocabulary),
                     tensors);
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    copy_tensor(sources[i].rows, tensors[i], sources[i].rotary_heads, i, writer);
+  for (const Source& source : sources) {
+    copy_tensor(source.rows, tensors[source.tensor], source.rotary_heads, source.tensor, writer);
   }
   if (!factors.empty()) {
-    writer.append(sources.size(), std::as_bytes(std::span(factors)));
+    writer.append(tensors.size() - 1, std::as_bytes(std::span(factors)));
   }
   writer.finish(overwrite);
   return notes;

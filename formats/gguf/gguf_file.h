@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,11 +25,13 @@ enum class GgufType : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
 
 struct GgufTensor {
   std::string name;
-  std::vector<std::int64_t> shape;  // row-major, as elsewhere in Trident; one or two dimensions
+  std::vector<std::int64_t> shape;  // row-major, as elsewhere in Trident; one to three dimensions
   GgufType type = GgufType::f32;
 
   std::int64_t row() const { return shape.back(); }  // elements
-  std::int64_t rows() const { return shape.size() == 1 ? 1 : shape.front(); }
+  std::int64_t rows() const {
+    return std::accumulate(shape.begin(), shape.end() - 1, std::int64_t{1}, std::multiplies());
+  }
   std::uint64_t row_bytes() const;
   std::uint64_t bytes() const { return row_bytes() * static_cast<std::uint64_t>(rows()); }
 };

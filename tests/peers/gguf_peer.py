@@ -82,7 +82,10 @@ class Model:
             self.model = transformers.GPT2LMHeadModel(self.config).eval()
         else:
             kind = {"llama": transformers.LlamaConfig, "mistral": transformers.MistralConfig,
-                    "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+                    "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
+                    "mixtral": transformers.MixtralConfig, "olmoe": transformers.OlmoeConfig,
+                    "qwen2_moe": transformers.Qwen2MoeConfig,
+                    "qwen3_moe": transformers.Qwen3MoeConfig}
             self.config = kind[architecture](**common | {
                 "num_hidden_layers": rng.choice((2, 3)), "hidden_size": hidden,
                 "num_attention_heads": 4, "num_key_value_heads": rng.choice((1, 2, 4)),
@@ -116,13 +119,28 @@ class Model:
             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
             "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
             "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
-            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp",
+            "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+            "mlp.shared_expert.up_proj": "ffn_up_shexp",
+            "mlp.shared_expert.down_proj": "ffn_down_shexp",
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
         result = {}
         for name, value in self.model.state_dict().items():
             if name == "lm_head.weight" and self.config.tie_word_embeddings:
                 continue
             stem, kind = name.rsplit(".", 1)
             values = value.numpy()
+            if stem.endswith("mlp.experts"):
+                block = f"blk.{stem.split('.')[2]}"
+                if kind == "down_proj":
+                    result[f"{block}.ffn_down_exps.weight"] = values
+                else:
+                    half = values.shape[1] // 2
+                    result[f"{block}.ffn_gate_exps.weight"] = values[:, :half]
+                    result[f"{block}.ffn_up_exps.weight"] = values[:, half:]
+                continue
+            if stem.endswith("shared_expert_gate"):
+                values = values[0]
             for layers in ("transformer.h.", "model.layers."):
                 if stem.startswith(layers):
                     layer, stem = stem[len(layers):].split(".", 1)
@@ -130,7 +148,7 @@ class Model:
                         values = values.T
                     heads = {"self_attn.q_proj": self.config.num_attention_heads,
                              "self_attn.k_proj": getattr(self.config, "num_key_value_heads", 0)}
-                    if stem in heads and self.config.model_type in ("llama", "mistral"):
+                    if stem in heads and self.config.model_type in ("llama", "mistral", "mixtral"):
                         halves = values.reshape(heads[stem], 2, -1, *values.shape[1:])
                         values = halves.swapaxes(1, 2).reshape(values.shape)
                     result[f"blk.{layer}.{stems[stem]}.{kind}"] = values
@@ -166,11 +184,15 @@ def test_file(program, model, outtype, path):
     export(program, model, path, outtype)
     reader = gguf.GGUFReader(path)
     config = model.config
-    kind = "llama" if config.model_type == "mistral" else config.model_type
+    kind = {"mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe",
+            "qwen3_moe": "qwen3moe"}.get(config.model_type, config.model_type)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     wanted = model.tensors()
-    blocks = any(values.ndim == 2 and values.shape[1] % 32 == 0 for name, values in wanted.items()
-                 if name != "position_embd.weight")
+    def is_plain(name, values):
+        return values.ndim == 1 or name == "position_embd.weight" or "ffn_gate_inp" in name
+
+    blocks = any(not is_plain(name, values) and values.shape[-1] % 32 == 0
+                 for name, values in wanted.items())
     expected = {
         "general.architecture": kind, f"{kind}.block_count": config.num_hidden_layers,
         f"{kind}.embedding_length": config.hidden_size, f"{kind}.context_length": 256,
@@ -188,6 +210,14 @@ def test_file(program, model, outtype, path):
         if model.head_dim() != config.hidden_size // 4:
             expected |= {f"{kind}.attention.key_length": model.head_dim(),
                          f"{kind}.attention.value_length": model.head_dim()}
+        if hasattr(config, "num_experts_per_tok"):
+            own = getattr(config, "moe_intermediate_size", config.intermediate_size)
+            expected |= {f"{kind}.expert_count": config.num_experts,
+                         f"{kind}.expert_used_count": config.num_experts_per_tok,
+                         f"{kind}.expert_feed_forward_length": own}
+        if config.model_type == "qwen2_moe":
+            expected[f"{kind}.expert_shared_feed_forward_length"] = \
+                config.shared_expert_intermediate_size
         rope = config.rope_parameters
         if rope["rope_type"] in ("linear", "yarn"):
             expected |= {f"{kind}.rope.scaling.type": rope["rope_type"],
@@ -204,9 +234,8 @@ def test_file(program, model, outtype, path):
             numpy.testing.assert_allclose(numpy.asarray(tensor.data), values, rtol=1e-6)
             continue
         assert tensor.shape.tolist() == list(values.shape[::-1]), tensor.name
-        plain = values.ndim == 1 or tensor.name == "position_embd.weight"
-        stored = "F32" if plain else "F16" if outtype == "q8_0" and values.shape[1] % 32 \
-            else TYPES[outtype]
+        stored = "F32" if is_plain(tensor.name, values) else \
+            "F16" if outtype == "q8_0" and values.shape[-1] % 32 else TYPES[outtype]
         assert tensor.tensor_type.name == stored, (tensor.name, tensor.tensor_type)
         if stored == "F16":
             same = numpy.array_equal(numpy.asarray(tensor.data), values.astype(numpy.float16))
@@ -367,11 +396,16 @@ def main():
         def scaled(kind, **numbers):
             return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **numbers}}
 
+        experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
         for i, (architecture, tied, sizes) in enumerate((
                 ("gpt2", True, {}), ("qwen2", False, scaled("linear", factor=3.0)),
                 ("qwen3", False, {"head_dim": 24} | scaled(
                     "yarn", factor=4.0, original_max_position_embeddings=64)),
                 ("mistral", True, {"sliding_window": None}),
+                ("mixtral", True, {"num_local_experts": 4, "head_dim": 24}),
+                ("qwen2_moe", False, experts | {"shared_expert_intermediate_size": 80}),
+                ("qwen3_moe", True, experts | {"norm_topk_prob": True, "head_dim": 16}),
+                ("olmoe", False, {"num_experts": 8, "num_experts_per_tok": 3}),
                 ("llama", False, biases | scaled(
                     "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                     original_max_position_embeddings=64)),
