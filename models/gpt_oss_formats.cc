@@ -110,13 +110,16 @@ std::string gpt_oss_read_config(HuggingFaceConfig& hf) {
       llama_model(hf, "gpt_oss", {.groups = 8, .norm_epsilon = 1e-5, .rotary_base = 150000});
   if (hf.is_missing("head_dim")) model["head_dim"] = 64;
   if (!hf.gives("rope_parameters") && !hf.gives_members("rope_scaling")) {
+    constexpr auto kOriginal = "original_max_position_embeddings";
+    if (!hf.is_missing(kOriginal) && !hf.gives(kOriginal)) {
+      hf.refuse(kOriginal, "transformers fails with this");
+    }
     model["rope_scaling"].update({{"rope_type", "yarn"},
                                   {"factor", 32.0},
                                   {"beta_fast", 32.0},
                                   {"beta_slow", 1.0},
                                   {"truncate", false},
-                                  {"original_max_position_embeddings",
-                                   hf.size_or("original_max_position_embeddings", 4096)}});
+                                  {kOriginal, hf.size_or(kOriginal, 4096)}});
   }
   const auto layers = model.at("num_layers").get<std::int64_t>();
   if (layers <= most_layers) {  // else the model is refused for its size

@@ -274,7 +274,7 @@ __global__ void reported_kernel(std::int64_t experts, std::int64_t samples,
   std::int64_t sum = 0;
   for (std::int64_t b = 0; b < samples; ++b) {
     const double own = probabilities[b * experts + e];
-    if (isfinite(own)) sum += llrint(own / probability_unit);  // NaN reaches the loss
+    if (own - own == 0) sum += llrint(own / probability_unit);  // finite; NaN reaches the loss
   }
   reported[e] = sum;
 }
