@@ -102,10 +102,11 @@ TEST(ConfigConstraints, HeadsMayHaveASizeOfTheirOwn) {
   EXPECT_THAT(problems_of(llama({"model.head_dim=7"})),
               ElementsAre("config: /model/head_dim: 7 is odd, but rotary positions turn pairs; use "
                           "6 or 8"));
-  EXPECT_THAT(problems_of({"model.head_dim=24"}),
-              ElementsAre("config: /model/head_dim: 24 differs from hidden_size / "
-                          "num_attention_heads, which gpt2's heads have; leave it out, or use "
-                          "llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
+  EXPECT_THAT(
+      problems_of({"model.head_dim=24"}),
+      ElementsAre("config: /model/head_dim: 24 differs from hidden_size / "
+                  "num_attention_heads, which gpt2's heads have; leave it out, or use "
+                  "gpt_oss, llama, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
 }
 
 // A config of experts: `moe` has keys of that section.
@@ -161,6 +162,21 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre(HasSubstr("/model/moe/layer_freq: ")));
   EXPECT_THAT(problems_of(qwen({"num_experts=4", "router_num_groups=2"})),
               ElementsAre(HasSubstr("qwen3_moe's experts form no groups; leave it out")));
+}
+
+TEST(ConfigConstraints, BiasesOfExpertsAndAdafactor) {
+  const auto with = [](std::vector<std::string> keys) {
+    keys.insert(
+        keys.end(),
+        {"model.architecture=gpt_oss", "model.ffn_hidden_size=96", "model.moe.num_experts=4",
+         "optimizer.type=Adafactor", "optimizer.params.lr=0.01", kExpert + "2",
+         "parallel.data_parallel_size=4", "parallel.tensor_model_parallel_size=2"});
+    return problems_of(keys);
+  };
+  EXPECT_THAT(with({"parallel.expert_tensor_parallel_size=1"}), IsEmpty());
+  EXPECT_THAT(
+      with({"parallel.expert_tensor_parallel_size=2"}),
+      ElementsAre(HasSubstr("2 ranks an expert don't fit 2 different ones with Adafactor")));
 }
 
 TEST(ConfigConstraints, LatentAttentionAndBiasesOfExperts) {
@@ -279,7 +295,7 @@ TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
               IsEmpty());
   EXPECT_THAT(problems_of(of("llama", {"model.sliding_window=9"})),
               ElementsAre("config: /model/sliding_window: llama has no window; leave it out, or "
-                          "use mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
+                          "use gpt_oss, mistral, mixtral, qwen2, qwen2_moe, qwen3 or qwen3_moe"));
   EXPECT_THAT(problems_of(of("mistral", {"model.sliding_window=9", "model.window_layers=[1]"})),
               ElementsAre(HasSubstr("mistral has the window in all layers or in none")));
   EXPECT_THAT(problems_of(of("qwen2", {"model.window_layers=[1]"})),

@@ -118,7 +118,7 @@ TEST(ExpertLayouts, FoldedAxesFollowOneRank) {
 TEST(ExpertLayouts, BiasesAndSinks) {
   const Overrides gpt_oss{"model.architecture=gpt_oss", "model.sliding_window=7",
                           "model.window_layers=[0, 2]",
-                          R"(model.moe={"num_experts": 8, "router_topk": 2, "ffn_hidden_size": 36,
+                          R"(model.moe={"num_experts": 8, "router_topk": 2,
                                         "aux_loss_coeff": 0.02})"};
   const auto run = [&](const Layout& layout, const Overrides& more) {
     return outcome("llama", layout, experts + gpt_oss + more);
