@@ -9,7 +9,7 @@
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/simd/attention_amx.h"
+#include "kernels/cpu/simd/amx.h"
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
@@ -254,10 +254,9 @@ void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
 // are allowed.
 template <class T>
 simd::Leaves<T> loops_of(Context& context) {
-  const State& state = state_of(context);
-  simd::Leaves<T> leaves = state.table->get<T>();
+  simd::Leaves<T> leaves = state_of(context).table->get<T>();
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (state.bf16_tiles && !context.kernel_options().widen_bf16) {
+    if (multiplies_by_tiles(context)) {
       leaves.attention_forward = simd::amx::attention_forward;
       leaves.attention_backward = simd::amx::attention_backward;
     }

@@ -1,10 +1,13 @@
 #include "kernels/grouped_gemm.h"
 
 #include <algorithm>
+#include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
+#include "kernels/cpu/simd/amx.h"
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
@@ -261,6 +264,114 @@ void multiply_weight(const simd::Table& table, const Runs& runs, const Operands<
   }
 }
 
+// ---- bf16 by AMX tiles ----
+//
+// As above, with blocks that fit the same scratch memory. Terms are added in steps of 32, in
+// ascending order, so an element of a row doesn't depend on the others here either.
+namespace tiles {
+
+constexpr std::int64_t most_rows = 240, columns = 96, terms = 512;
+constexpr std::int64_t weight_rows = 192, weight_columns = 128, weight_terms = 256;
+static_assert(most_rows * terms / 2 + columns * terms / 2 + most_rows * columns <= scratch_floats);
+static_assert(weight_rows * weight_terms / 2 + weight_columns * weight_terms / 2 +
+                  2 * weight_rows * weight_columns <=
+              scratch_floats);
+
+using Table = simd::Table;
+using Pair = std::uint32_t;
+
+// The rows of an expert in blocks of about equal size: f(the rows' numbers).
+template <class F>
+void each_block(const Runs& runs, std::int64_t expert, const F& f) {
+  std::vector<std::int64_t> rows;
+  for (std::int64_t s = 0; s < runs.sources(); ++s) {
+    const Run own = runs.of(s, expert);
+    for (std::int64_t r = own.begin; r < own.end; ++r) rows.push_back(r);
+  }
+  const std::int64_t count = std::ssize(rows), blocks = (count + most_rows - 1) / most_rows;
+  const std::int64_t each = blocks == 0 ? 0 : rounded_up((count + blocks - 1) / blocks, 16);
+  for (std::int64_t i = 0; i < count; i += each) {
+    f(std::span(rows).subspan(static_cast<std::size_t>(i),
+                              static_cast<std::size_t>(std::min(each, count - i))));
+  }
+}
+
+// c = a b or a bᵀ for the columns of a task.
+void multiply(const Table& table, const Runs& runs, const Operands<BFloat16>& x, const Task& task,
+              bool transposed, float* scratch) {
+  auto* const left = reinterpret_cast<BFloat16*>(scratch);
+  auto* const right = reinterpret_cast<Pair*>(scratch + most_rows * terms / 2);
+  float* const result = scratch + (most_rows + columns) * terms / 2;
+  const std::int64_t count = task.end - task.begin, width = rounded_up(count, 16);
+  const BFloat16* const matrix =
+      x.b + task.expert * x.k * x.n + task.begin * (transposed ? x.k : 1);
+  each_block(runs, task.expert, [&](std::span<const std::int64_t> rows) {
+    const std::int64_t height = std::ssize(rows);
+    for (std::int64_t k0 = 0; k0 < x.k; k0 += terms) {
+      const std::int64_t own = std::min(terms, x.k - k0), whole = rounded_up(own, 32);
+      if (transposed) {
+        simd::amx::pack_right_transposed({matrix + k0, x.k}, count, width, own, right);
+      } else {
+        simd::amx::pack_right({matrix + k0 * x.n, x.n}, own, count, right);
+      }
+      for (std::int64_t i = 0; i < height; ++i) {
+        BFloat16* const to = left + i * whole;
+        std::copy_n(x.a + rows[static_cast<std::size_t>(i)] * x.k + k0, own, to);
+        std::fill(to + own, to + whole, BFloat16());
+      }
+      simd::amx::products(left, whole, right, result, rounded_up(height, 16), width, whole, k0 > 0);
+    }
+    for (std::int64_t i = 0; i < height; ++i) {
+      table.bf16.from_f32(result + i * width,
+                          x.c + rows[static_cast<std::size_t>(i)] * x.n + task.begin, count);
+    }
+  });
+}
+
+template <class U>
+void multiply_weight(const Table& table, const Runs& runs, const Operands<BFloat16>& x, U* c,
+                     bool accumulate, const Task& task, float* scratch) {
+  auto* const left = reinterpret_cast<BFloat16*>(scratch);
+  auto* const right = reinterpret_cast<Pair*>(scratch + weight_rows * weight_terms / 2);
+  float* const result = scratch + (weight_rows + weight_columns) * weight_terms / 2;
+  float* const total = result + weight_rows * weight_columns;  // of a row, over all sources
+  const std::int64_t count = task.end - task.begin, width = rounded_up(count, 16), m = x.k;
+  for (std::int64_t i = 0; i < m; i += weight_rows) {
+    const std::int64_t height = std::min(weight_rows, m - i);
+    const auto at = [&](std::int64_t j) {
+      return c + (task.expert * m + i + j) * x.n + task.begin;
+    };
+    for (std::int64_t j = 0; accumulate && j < height; ++j) {
+      table.get<U>().to_f32(at(j), total + j * count, count);
+    }
+    bool first = !accumulate;
+    for (std::int64_t s = 0; s < runs.sources(); ++s) {
+      const Run own = runs.of(s, task.expert);
+      for (std::int64_t r = own.begin; r < own.end; r += weight_terms) {
+        const std::int64_t some = std::min(weight_terms, own.end - r);
+        simd::amx::pack_right({x.b + r * x.n + task.begin, x.n}, some, count, right);
+        simd::amx::pack_left_transposed({x.a + r * m + i, m}, some, height, left, weight_terms);
+        simd::amx::products(left, weight_terms, right, result, rounded_up(height, 16), width,
+                            rounded_up(some, 32), r > own.begin);
+      }
+      if (own.size() == 0) continue;
+      for (std::int64_t j = 0; j < height; ++j) {
+        if (first) {
+          std::copy_n(result + j * width, count, total + j * count);
+        } else {
+          table.f32.accumulate(result + j * width, total + j * count, count);
+        }
+      }
+      first = false;
+    }
+    for (std::int64_t j = 0; j < height; ++j) {
+      table.get<U>().from_f32(total + j * count, at(j), count);
+    }
+  }
+}
+
+}  // namespace tiles
+
 void reserve(const Access& access, Context& context) {
   state_of(context).scratch(
       access, context,
@@ -275,6 +386,15 @@ void grouped_gemm(const Access& access, Context& context, const GroupedGemmArgs&
     const Operands<T> x{data<T>(access, args.a), data<T>(access, args.b), data<T>(access, args.c),
                         args.a.dim(1), args.c.dim(1)};
     const simd::Table& table = *state_of(context).table;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (multiplies_by_tiles(context)) {
+        run(access, context, tasks_of(runs, x.n, tiles::columns, 4), x.k,
+            [&](const Task& task, float* scratch) {
+              tiles::multiply(table, runs, x, task, args.transpose_b, scratch);
+            });
+        return;
+      }
+    }
     run(access, context, tasks_of(runs, x.n, args.transpose_b ? dot_columns : panel_columns, 4),
         x.k, [&](const Task& task, float* scratch) {
           (args.transpose_b ? multiply_transposed<T> : multiply<T>)(table, runs, x, task, scratch);
@@ -293,6 +413,15 @@ void grouped_weight_gemm(const Access& access, Context& context,
       U* const c = data<U>(access, args.c);
       for (std::int64_t e = 0; !args.accumulate && e < experts; ++e) {
         if (runs.rows(e) == 0) std::fill_n(c + e * m * n, m * n, U{});
+      }
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (multiplies_by_tiles(context)) {
+          run(access, context, tasks_of(runs, n, tiles::weight_columns, 4), m,
+              [&](const Task& task, float* scratch) {
+                tiles::multiply_weight(table, runs, x, c, args.accumulate, task, scratch);
+              });
+          return;
+        }
       }
       run(access, context, tasks_of(runs, n, panel_columns, 4), m,
           [&](const Task& task, float* scratch) {

@@ -43,6 +43,10 @@ struct State final : KernelState {
 inline State& state_of(Context& context) {
   return context.kernel_state<State>();
 }
+// Whether bf16 operands are multiplied by AMX tiles (kernels/cpu/simd/amx.h).
+inline bool multiplies_by_tiles(Context& context) {
+  return state_of(context).bf16_tiles && !context.kernel_options().widen_bf16;
+}
 
 // The instruction set that a context begins with. ONEDNN_MAX_CPU_ISA limits both oneDNN and our own
 // loops.

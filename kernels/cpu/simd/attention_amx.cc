@@ -10,228 +10,15 @@
 //
 // Products take whole steps of terms, those of hidden keys times 0. So a value that isn't finite
 // reaches queries before it in its block, as it does within 16 of them in the other loops.
-#include "kernels/cpu/simd/attention_amx.h"
-
+#include "kernels/cpu/simd/amx.h"
+#include "kernels/cpu/simd/amx_tiles.h"
 #include "kernels/cpu/simd/attention_softmax.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
-using Pair = std::uint32_t;
-constexpr std::int64_t terms = 32;  // of a step of a product
-
-TRIDENT_INLINE std::int64_t whole_terms(std::int64_t n) {
-  return (n + terms - 1) / terms * terms;
-}
 TRIDENT_INLINE std::int64_t whole_blocks(std::int64_t n) {
   return (n + block - 1) / block * block;
-}
-
-// ---- products ----
-
-// Tiles 0 to 3 are sums, 4 and 5 the left operand, 6 and 7 the right one: all of 16 rows of 64
-// bytes. A thread has them from construction to the end of the scope.
-class Tiles {
- public:
-  Tiles() {
-    alignas(64) std::uint8_t config[64] = {1};
-    for (int tile = 0; tile < 8; ++tile) {
-      config[16 + 2 * tile] = 64;
-      config[48 + tile] = 16;
-    }
-    __asm__ volatile("" ::"r"(config) : "memory");  // the compiler knows of 8 bytes that it reads
-    _tile_loadconfig(config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-
-// The compiler doesn't know that tiles read memory.
-TRIDENT_INLINE void before_tiles() {
-  __asm__ volatile("" ::: "memory");
-}
-
-struct Operands {
-  const BFloat16* a;
-  std::int64_t a_row;
-  const Pair* b;
-  std::int64_t b_row;
-  float* c;
-  std::int64_t c_row;
-};
-
-// M by N tiles.
-template <int M, int N>
-TRIDENT_INLINE void tile_product(const Operands& of, std::int64_t k, bool add) {
-  const std::int64_t a_row = 2 * of.a_row, b_row = 4 * of.b_row, c_row = 4 * of.c_row;
-  float* const below = of.c + 16 * of.c_row;
-  _tile_zero(0);
-  if (N > 1) _tile_zero(1);
-  if (M > 1) _tile_zero(2);
-  if (M > 1 && N > 1) _tile_zero(3);
-  if (add) {
-    _tile_loadd(0, of.c, c_row);
-    if (N > 1) _tile_loadd(1, of.c + 16, c_row);
-    if (M > 1) _tile_loadd(2, below, c_row);
-    if (M > 1 && N > 1) _tile_loadd(3, below + 16, c_row);
-  }
-  for (std::int64_t p = 0; p < k; p += terms) {
-    const Pair* const b = of.b + p / 2 * of.b_row;
-    _tile_loadd(4, of.a + p, a_row);
-    _tile_loadd(6, b, b_row);
-    _tile_dpbf16ps(0, 4, 6);
-    if (N > 1) {
-      _tile_loadd(7, b + 16, b_row);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if (M > 1) {
-      _tile_loadd(5, of.a + 16 * of.a_row + p, a_row);
-      _tile_dpbf16ps(2, 5, 6);
-    }
-    if (M > 1 && N > 1) _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, of.c, c_row);
-  if (N > 1) _tile_stored(1, of.c + 16, c_row);
-  if (M > 1) _tile_stored(2, below, c_row);
-  if (M > 1 && N > 1) _tile_stored(3, below + 16, c_row);
-}
-
-// c (m, n) (+)= a (m, k) b (k, n), m and n multiples of 16, k of 32.
-static void product(const Operands& of, std::int64_t m, std::int64_t n, std::int64_t k, bool add) {
-  before_tiles();
-  for (std::int64_t j = 0; j < n; j += 32) {
-    for (std::int64_t i = 0; i < m; i += 32) {
-      const Operands part{of.a + i * of.a_row,     of.a_row, of.b + j, of.b_row,
-                          of.c + i * of.c_row + j, of.c_row};
-      const bool two_rows = i + 16 < m, two_columns = j + 16 < n;
-      if (two_rows && two_columns) {
-        tile_product<2, 2>(part, k, add);
-      } else if (two_rows) {
-        tile_product<2, 1>(part, k, add);
-      } else if (two_columns) {
-        tile_product<1, 2>(part, k, add);
-      } else {
-        tile_product<1, 1>(part, k, add);
-      }
-    }
-  }
-  before_tiles();
-}
-
-// ---- operands ----
-
-// 16 numbers of 16 bits, in the lower halves of as many of 32; the first n of them, then zeros.
-TRIDENT_INLINE __m512i halves(const BFloat16* from, std::int64_t n) {
-  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first(n < 16 ? n : 16), from));
-}
-// The same times a power of two.
-TRIDENT_INLINE __m512i halves(const BFloat16* from, std::int64_t n, F factor) {
-  const F scaled = (F)_mm512_castsi512_ps(_mm512_slli_epi32(halves(from, n), 16)) * factor;
-  return _mm512_srli_epi32(_mm512_castps_si512(scaled), 16);
-}
-TRIDENT_INLINE __m512i halves(F x) {
-  return _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x));
-}
-TRIDENT_INLINE __m512i paired(__m512i even, __m512i odd) {
-  return _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
-}
-
-// Transposes 16 rows of 16 numbers.
-TRIDENT_INLINE void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-    t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-    t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-    t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
-    r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
-    r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
-    r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
-  }
-}
-
-// to[padded_count][D″] = factor · from[count][D].
-static void pack_rows(Rows<const BFloat16> from, std::int64_t count, std::int64_t padded_count,
-                      std::int64_t d, float factor, BFloat16* to) {
-  const std::int64_t width = whole_terms(d);
-  const F scale = splat(factor);
-  for (std::int64_t t = 0; t < padded_count; ++t) {
-    for (std::int64_t i = 0; i < width; i += 16) {
-      const std::int64_t left = t < count ? most(0, d - i) : 0;
-      const __m512i own = halves(left > 0 ? from.at(t) + i : nullptr, left, scale);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + t * width + i),
-                          _mm512_cvtepi32_epi16(own));
-    }
-  }
-}
-
-// to[D″ / 2][block]: pairs along the elements of `count` rows, which become columns.
-static void pack_columns(Rows<const BFloat16> from, std::int64_t count, std::int64_t d, Pair* to) {
-  for (std::int64_t t = 0; t < block; t += 16) {
-    for (std::int64_t i = 0; i < whole_terms(d); i += terms) {
-      __m512i rows[16];
-      for (int r = 0; r < 16; ++r) {
-        const std::int64_t left = t + r < count ? most(0, d - i) : 0;
-        rows[r] = _mm512_maskz_loadu_epi16(left >= 32 ? 0xffffffffu : (1u << left) - 1,
-                                           left > 0 ? from.at(t + r) + i : nullptr);
-      }
-      transpose(rows);
-      for (int p = 0; p < 16; ++p) _mm512_storeu_si512(to + (i / 2 + p) * block + t, rows[p]);
-    }
-  }
-}
-
-// to[padded_count / 2][D']: pairs of rows.
-static void pack_pairs(Rows<const BFloat16> from, std::int64_t count, std::int64_t padded_count,
-                       std::int64_t d, Pair* to) {
-  const std::int64_t width = padded(d);
-  for (std::int64_t t = 0; t < padded_count; t += 2) {
-    for (std::int64_t i = 0; i < width; i += 16) {
-      const std::int64_t even = t < count ? d - i : 0, odd = t + 1 < count ? d - i : 0;
-      _mm512_storeu_si512(to + t / 2 * width + i,
-                          paired(halves(even > 0 ? from.at(t) + i : nullptr, even),
-                                 halves(odd > 0 ? from.at(t + 1) + i : nullptr, odd)));
-    }
-  }
-}
-
-// to[D'][row] = factor · the transpose of from[count][D], from row `begin` (a multiple of 32) up to
-// `end`, a multiple of 32.
-static void pack_transposed(Rows<const BFloat16> from, std::int64_t begin, std::int64_t count,
-                            std::int64_t end, std::int64_t d, float factor, BFloat16* to,
-                            std::int64_t row) {
-  const F scale = splat(factor);
-  for (std::int64_t t = begin; t < end; t += 32) {
-    for (std::int64_t i = 0; i < padded(d); i += 16) {
-      __m512i pairs[16];
-      for (int p = 0; p < 16; ++p) {
-        const std::int64_t even = t + 2 * p < count ? d - i : 0,
-                           odd = t + 2 * p + 1 < count ? d - i : 0;
-        pairs[p] = paired(halves(even > 0 ? from.at(t + 2 * p) + i : nullptr, even, scale),
-                          halves(odd > 0 ? from.at(t + 2 * p + 1) + i : nullptr, odd, scale));
-      }
-      transpose(pairs);
-      for (int r = 0; r < 16; ++r) _mm512_storeu_si512(to + (i + r) * row + t, pairs[r]);
-    }
-  }
 }
 
 // to[t] = bf16 of `rows` rows of n numbers, `from_row` apart, with zeros up to `width` terms. A row
@@ -368,7 +155,7 @@ void attention_forward(const AttentionTask<BFloat16>& task, std::int64_t begin, 
   }
   for (std::int64_t k0 = first; k0 < last; k0 += block) {
     const std::int64_t count = least(block, task.keys - k0);
-    pack_columns(task.k.from(k0), count, task.head_dim,
+    pack_columns(task.k.from(k0), count, block, task.head_dim,
                  own.keys + k0 * whole_terms(task.head_dim) / 2);
     pack_pairs(task.v.from(k0), count, block, task.value_dim,
                own.values + k0 / 2 * padded(task.value_dim));
@@ -523,9 +310,9 @@ static void backward_keys(const AttentionTask<BFloat16>& task, const BackwardScr
   const std::int64_t count = least(block, task.keys - k0), offset = task.offset();
   const std::int64_t first_query = most(0, k0 - offset) / block * block;
   if (first_query >= task.queries) return;
-  pack_columns(task.k.from(k0), count, task.head_dim, own.keys);
+  pack_columns(task.k.from(k0), count, block, task.head_dim, own.keys);
   pack_pairs(task.k.from(k0), count, block, task.head_dim, own.key_pairs);
-  pack_columns(task.v.from(k0), count, task.value_dim, own.values);
+  pack_columns(task.v.from(k0), count, block, task.value_dim, own.values);
   bool first = true;
   for (std::int64_t q0 = first_query; q0 < task.queries; q0 += block) {
     if (first_key(task, q0) >= k0 + count) break;  // nor do later queries see these keys
