@@ -58,7 +58,7 @@ class Rows {
   }
 
  private:
-  int dims() const { return std::max(1, placement_.global.rank() - 1); }
+  int dims() const { return std::clamp(placement_.global.rank() - 1, 1, Shape::max_rank - 1); }
 
   // Adds the rows below an index of the dimensions before `dim`: local rows [begin, end) of those
   // from `local` on, whose global counterparts begin at `global`.
@@ -72,7 +72,7 @@ class Rows {
       global_below *= placement_.global.dim(inner);
       whole = whole && !placement_.is_sharded_along(inner);
     }
-    if (whole) {
+    if (whole || dim + 1 >= dims()) {
       for (const Shard& shard : shards_[d]) {
         const std::int64_t real =
             std::clamp<std::int64_t>(placement_.global.dim(dim) - shard.begin, 0, shard.count);
