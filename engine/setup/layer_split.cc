@@ -31,11 +31,12 @@ std::vector<double> rank_times(const SplitProblem& problem,
 }
 
 bool fits_memory(const SplitProblem& problem, const std::vector<std::int64_t>& split) {
-  std::vector<std::int64_t> held(problem.most.size(), 0);
-  for (std::size_t s = 0; s < split.size() && !held.empty(); ++s) {
-    held[static_cast<std::size_t>(problem.rank_of_stage[s])] += split[s];
+  if (problem.most.empty()) return true;
+  std::vector<std::int64_t> left = problem.most;
+  for (std::size_t s = 0; s < split.size(); ++s) {
+    left[static_cast<std::size_t>(problem.rank_of_stage[s])] -= split[s];
   }
-  return std::equal(held.begin(), held.end(), problem.most.begin(), std::less_equal<>());
+  return std::all_of(left.begin(), left.end(), [](std::int64_t layers) { return layers >= 0; });
 }
 
 // Moves one layer at a time from a stage to another, as long as this shortens the busiest ranks.
