@@ -95,9 +95,9 @@ std::vector<std::int64_t> LayoutBounds::layers_with_experts(
 
 double LayoutBounds::Measured::dynamic() const {
   // Copies for saves may use spare memory.
-  const auto others = memory.of(Category::parameter) + memory.of(Category::gradient) +
-                      memory.of(Category::optimizer) + memory.of(Category::staging);
-  return static_cast<double>(memory.peak_total - others) - messages;
+  const auto fixed = memory.of(Category::parameter) + memory.of(Category::gradient) +
+                     memory.of(Category::optimizer) + memory.of(Category::staging);
+  return static_cast<double>(memory.peak_total - fixed) - messages;
 }
 
 // Measures the first place of a pipeline of two ranks, with `first` layers, and the last place,

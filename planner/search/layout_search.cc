@@ -182,7 +182,9 @@ class LayoutSearcher {
   }
 
   Outcome evaluate(const Layout& l) const {
-    FoundLayout plan{.set = choices_.set_of(l), .least_seconds = l.seconds};
+    FoundLayout plan;
+    plan.set = choices_.set_of(l);
+    plan.least_seconds = l.seconds;
     try {
       LoadedConfig loaded = parse_config(request_.written, plan.set, request_.load);
       plan.config = std::move(loaded.config);
