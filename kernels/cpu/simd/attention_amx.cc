@@ -12,7 +12,7 @@
 // reaches queries before it in its block, as it does within 16 of them in the other loops.
 #include "kernels/cpu/simd/amx.h"
 #include "kernels/cpu/simd/amx_tiles.h"
-#include "kernels/cpu/simd/attention_softmax.h"
+#include "kernels/cpu/simd/attention_heads.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
@@ -147,12 +147,7 @@ void attention_forward(const AttentionTask<BFloat16>& task, std::int64_t begin, 
   const std::int64_t units = (task.queries + block - 1) / block;
   const ForwardScratch own({memory}, task);
   const Tiles tiles;
-  // A part of one head needs the keys that its queries see.
-  std::int64_t first = 0, last = task.keys;
-  if (begin / units == (end - 1) / units) {
-    first = first_key(task, begin % units * block) / block * block;
-    last = end_key(task, least(task.queries, ((end - 1) % units + 1) * block) - 1);
-  }
+  const auto [first, last] = keys_of(task, begin, end);
   for (std::int64_t k0 = first; k0 < last; k0 += block) {
     const std::int64_t count = least(block, task.keys - k0);
     pack_columns(task.k.from(k0), count, block, task.head_dim,
@@ -333,38 +328,16 @@ static void backward_keys(const AttentionTask<BFloat16>& task, const BackwardScr
 
 void attention_backward(const AttentionTask<BFloat16>& task, std::int64_t begin, std::int64_t end,
                         const AttentionSums& sums, float* memory) {
-  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
-  const std::int64_t units = (task.keys + block - 1) / block;  // of a head
-  const bool is_part = begin > 0 || end < task.heads * units;
-  BackwardScratch own({memory}, task, !is_part);
   const Tiles tiles;
   const Scale scale(task.scale);
-  float* const query_grads = own.query_grads;
-  if (is_part) own.key_grads = sums.keys, own.value_grads = sums.values;
-  const std::int64_t first_row = task.heads == 1 ? begin * block : 0;
-  const std::int64_t rows = task.heads == 1 ? least(end * block, task.keys) - first_row : task.keys;
-  clear(own.key_grads + first_row * padded(d), rows * padded(d));
-  clear(own.value_grads + first_row * padded(e), rows * padded(e));
-  for (std::int64_t head = begin / units; head * units < end; ++head) {
-    const std::int64_t first = most(0, begin - head * units),
-                       last = least(units, end - head * units);
-    own.query_grads = first > 0      ? sums.first_queries
-                      : last < units ? sums.last_queries
-                                     : query_grads;
-    // Queries before these see none of the keys, but have sinks.
-    const std::int64_t seeing = most(0, first * block - task.offset()) / block * block;
-    pack_head(task, own, head, task.sinks && first == 0 ? 0 : least(seeing, s / block * block),
-              scale.power);
-    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own.deltas, head);
-    for (std::int64_t unit = first; unit < last; ++unit) {
-      backward_keys(task, own, head, unit * block, scale);
-    }
-    if (first > 0 || last < units) continue;
-    unpack_rows(query_grads, s, d, task.scale, task.grad_q.from(0, head * d));
-  }
-  if (is_part) return;
-  unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);
-  unpack_rows(own.value_grads, task.keys, e, 1.0f, task.grad_v);
+  backward_heads<BackwardScratch>(
+      task, begin, end, sums, memory,
+      [&](const BackwardScratch& own, std::int64_t head, std::int64_t first) {
+        pack_head(task, own, head, first / block * block, scale.power);
+      },
+      [&](const BackwardScratch& own, std::int64_t head, std::int64_t k0) {
+        backward_keys(task, own, head, k0, scale);
+      });
 }
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

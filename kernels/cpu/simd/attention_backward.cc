@@ -1,6 +1,6 @@
 // Attention, backward: `block` queries by `block` keys at a time, without the blocks that the mask
 // hides. All sums are fp32.
-#include "kernels/cpu/simd/attention_softmax.h"
+#include "kernels/cpu/simd/attention_heads.h"
 #include "kernels/cpu/simd/leaves.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
@@ -117,35 +117,14 @@ TRIDENT_INLINE void backward_keys(const AttentionTask<T>& task, const BackwardSc
 template <class T>
 void attention_backward(const AttentionTask<T>& task, std::int64_t begin, std::int64_t end,
                         const AttentionSums& sums, float* memory) {
-  const std::int64_t s = task.queries, d = task.head_dim, e = task.value_dim;
-  const std::int64_t units = (task.keys + block - 1) / block;  // of a head
-  const bool is_part = begin > 0 || end < task.heads * units;
-  BackwardScratch own({memory}, task, !is_part);
-  float* const query_grads = own.query_grads;
-  if (is_part) own.key_grads = sums.keys, own.value_grads = sums.values;
-  const std::int64_t first_row = task.heads == 1 ? begin * block : 0;
-  const std::int64_t rows = task.heads == 1 ? least(end * block, task.keys) - first_row : task.keys;
-  clear(own.key_grads + first_row * padded(d), rows * padded(d));
-  clear(own.value_grads + first_row * padded(e), rows * padded(e));
-  for (std::int64_t head = begin / units; head * units < end; ++head) {
-    const std::int64_t first = most(0, begin - head * units),
-                       last = least(units, end - head * units);
-    own.query_grads = first > 0      ? sums.first_queries
-                      : last < units ? sums.last_queries
-                                     : query_grads;
-    // Queries before these see none of the keys, but have sinks.
-    const std::int64_t seeing = most(0, first * block - task.offset()) / block * block;
-    pack_head(task, own, head, task.sinks && first == 0 ? 0 : least(seeing, s));
-    if (task.sinks && first == 0) task.grad_sinks[head] = sink_gradient(task, own.deltas, head);
-    for (std::int64_t unit = first; unit < last; ++unit) {
-      backward_keys(task, own, head, unit * block);
-    }
-    if (first > 0 || last < units) continue;
-    unpack_rows(query_grads, s, d, task.scale, task.grad_q.from(0, head * d));
-  }
-  if (is_part) return;
-  unpack_rows(own.key_grads, task.keys, d, 1.0f, task.grad_k);
-  unpack_rows(own.value_grads, task.keys, e, 1.0f, task.grad_v);
+  backward_heads<BackwardScratch>(
+      task, begin, end, sums, memory,
+      [&](const BackwardScratch& own, std::int64_t head, std::int64_t first) {
+        pack_head(task, own, head, first);
+      },
+      [&](const BackwardScratch& own, std::int64_t head, std::int64_t k0) {
+        backward_keys(task, own, head, k0);
+      });
 }
 
 template <class T>

@@ -1,6 +1,6 @@
 // Attention, forward: `block` queries by `wide_block` keys at a time, without the blocks that the
 // mask hides. All sums are fp32.
-#include "kernels/cpu/simd/attention_softmax.h"
+#include "kernels/cpu/simd/attention_heads.h"
 #include "kernels/cpu/simd/leaves.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
@@ -74,12 +74,7 @@ void attention_forward(const AttentionTask<T>& task, std::int64_t begin, std::in
   const std::int64_t d = task.head_dim, e = task.value_dim;
   const std::int64_t units = (task.queries + block - 1) / block;
   const ForwardScratch own({memory}, task);
-  // A part of one head needs the keys that its queries see.
-  std::int64_t first = 0, last = task.keys;
-  if (begin / units == (end - 1) / units) {
-    first = first_key(task, begin % units * block) / block * block;
-    last = end_key(task, least(task.queries, ((end - 1) % units + 1) * block) - 1);
-  }
+  const auto [first, last] = keys_of(task, begin, end);
   for (std::int64_t k0 = first; k0 < last; k0 += block) {
     const std::int64_t count = least(block, task.keys - k0);
     pack_rows(task.k.from(k0), count, d, 1.0f, own.queries);
