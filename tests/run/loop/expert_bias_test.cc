@@ -12,6 +12,7 @@
 #include "report/metrics_file.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "tests/run/loop/layout_variations.h"
 
 namespace trident::testing {
 namespace {
@@ -59,25 +60,7 @@ std::vector<float> biases(const std::string& folder, int layer) {
 // Every step of these runs is clipped, so an optimistic update is undone and made again.
 TEST(ExpertBiases, PipelineScheduleAndZeroChangeNoBit) {
   const Outcome plain = run_of({2, 1, 1}, expert_parallel(2));
-  struct Variation {
-    const char* name;
-    Layout layout;
-    Overrides overrides;
-  };
-  const std::vector<Variation> variations{
-      {"zero2",
-       {2, 1, 1},
-       {"zero_optimization.stage=2", "zero_optimization.reduce_each_micro_batch=false"}},
-      {"zero3",
-       {2, 1, 2},
-       {"zero_optimization.stage=3", "zero_optimization.reduce_each_micro_batch=false",
-        "zero_optimization.stage3_param_persistence_threshold=100"}},
-      {"zb_h1", {2, 1, 2}, {"pipeline.schedule=zb_h1"}},
-      {"interleaved", {2, 1, 2, 2}, {}},
-      {"dualpipev", {2, 1, 2, 2}, {"pipeline.schedule=dualpipev"}},
-      {"attention recomputed", {2, 1, 1}, {"activation_checkpointing.granularity=selective"}},
-      {"recomputed", {2, 1, 1}, {"activation_checkpointing.granularity=full"}}};
-  for (const Variation& v : variations) {
+  for (const LayoutVariation& v : layout_variations) {
     SCOPED_TRACE(v.name);
     expect_same_bits(run_of(v.layout, expert_parallel(2) + v.overrides), plain);
   }

@@ -17,6 +17,7 @@
 #include "run/evaluation/convert.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "tests/run/loop/layout_variations.h"
 
 namespace trident::testing {
 namespace {
@@ -66,30 +67,14 @@ void expect_near(std::map<std::string, HostTensor> a, std::map<std::string, Host
 
 // The embedding is used on the first and the last stage; where it is tied, by the head as well.
 TEST(MultiToken, PipelineScheduleAndZeroChangeNoBit) {
-  struct Variation {
-    const char* name;
-    Layout layout;
-    Overrides overrides;
-  };
-  const std::vector<Variation> variations{
-      {"zero2",
-       {2, 1, 1},
-       {"zero_optimization.stage=2", "zero_optimization.reduce_each_micro_batch=false"}},
-      {"zero3",
-       {2, 1, 2},
-       {"zero_optimization.stage=3", "zero_optimization.reduce_each_micro_batch=false",
-        "zero_optimization.stage3_param_persistence_threshold=100"}},
-      {"1f1b", {2, 1, 2}, {}},
-      {"zb_h1", {2, 1, 2}, {"pipeline.schedule=zb_h1"}},
-      {"interleaved", {2, 1, 2, 2}, {}},
-      {"dualpipev", {2, 1, 2, 2}, {"pipeline.schedule=dualpipev"}},
-      {"zbv", {2, 1, 2, 2}, {"pipeline.schedule=zbv", "zero_optimization.stage=1"}},
-      {"attention recomputed", {2, 1, 1}, {"activation_checkpointing.granularity=selective"}},
-      {"recomputed", {2, 1, 1}, {"activation_checkpointing.granularity=full"}}};
+  std::vector<LayoutVariation> variations = layout_variations;
+  variations.push_back({"1f1b", {2, 1, 2}, {}});
+  variations.push_back(
+      {"zbv", {2, 1, 2, 2}, {"pipeline.schedule=zbv", "zero_optimization.stage=1"}});
   for (const Overrides& tables : {Overrides{}, tied}) {
     const Overrides base = two_layers + tables + experts(2);
     const Outcome plain = run_of({2, 1, 1}, base);
-    for (const Variation& v : variations) {
+    for (const LayoutVariation& v : variations) {
       SCOPED_TRACE(v.name + std::string(tables.empty() ? "" : ", tied"));
       expect_same_bits(run_of(v.layout, base + v.overrides), plain);
     }
