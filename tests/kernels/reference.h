@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <numbers>
+#include <span>
 #include <vector>
 
 #include "core/rng.h"
@@ -21,6 +22,22 @@ inline double& at(Values& x, Index i) {
 }
 inline double at(const Values& x, Index i) {
   return x[static_cast<std::size_t>(i)];
+}
+// n elements from element i on, for loops that a check of each element would slow down.
+inline const double* from(const Values& x, Index i, Index n) {
+  return std::span(x).subspan(static_cast<std::size_t>(i), static_cast<std::size_t>(n)).data();
+}
+inline double dot(const Values& x, Index i, const Values& y, Index j, Index n) {
+  const double *a = from(x, i, n), *b = from(y, j, n);
+  double sum = 0;
+  for (Index k = 0; k < n; ++k) sum += a[k] * b[k];
+  return sum;
+}
+// n elements of y from element i on += factor · those of x from element j on.
+inline void add_scaled(Values& y, Index i, double factor, const Values& x, Index j, Index n) {
+  const double* a = from(x, j, n);
+  double* b = std::span(y).subspan(static_cast<std::size_t>(i), static_cast<std::size_t>(n)).data();
+  for (Index k = 0; k < n; ++k) b[k] += factor * a[k];
 }
 inline Values zeros(Index n) {
   return Values(static_cast<std::size_t>(n), 0.0);
@@ -151,10 +168,8 @@ struct Attention {
     Values p;
     double largest = sinks.empty() ? -INFINITY : at(sinks, head);
     for (Index j = 0; j <= i; ++j) {
-      double score = 0;
-      for (Index d = 0; d < shape.head_dim; ++d) {
-        score += at(qkv, offset(b, i, head, 0) + d) * at(qkv, offset(b, j, head, 1) + d);
-      }
+      const double score =
+          dot(qkv, offset(b, i, head, 0), qkv, offset(b, j, head, 1), shape.head_dim);
       p.push_back(sees(b, i, j) ? score * scale : -INFINITY);
       largest = std::max(largest, p.back());
     }
@@ -185,9 +200,8 @@ struct Attention {
       const Values p = probabilities(qkv, b, head, i, &log_sum);
       if (log_sum_exp) log_sum_exp->push_back(log_sum);
       for (Index j = 0; j <= i; ++j) {
-        for (Index e = 0; e < shape.value_dim(); ++e) {
-          at(y, out + e) += at(p, j) * factor(b, head, i, j) * at(qkv, offset(b, j, head, 2) + e);
-        }
+        add_scaled(y, out, at(p, j) * factor(b, head, i, j), qkv, offset(b, j, head, 2),
+                   shape.value_dim());
       }
     });
     return y;
@@ -205,22 +219,17 @@ struct Attention {
       Values dp;
       double mean = 0;
       for (Index j = 0; j <= i; ++j) {
-        double dot = 0;
-        for (Index e = 0; e < shape.value_dim(); ++e) {
-          dot += at(grad_out, out + e) * at(qkv, offset(b, j, head, 2) + e);
-          at(grad, offset(b, j, head, 2) + e) +=
-              at(p, j) * factor(b, head, i, j) * at(grad_out, out + e);
-        }
-        dp.push_back(dot * factor(b, head, i, j));
+        const Index value = offset(b, j, head, 2), e = shape.value_dim();
+        const double kept = factor(b, head, i, j);
+        dp.push_back(dot(grad_out, out, qkv, value, e) * kept);
+        add_scaled(grad, value, at(p, j) * kept, grad_out, out, e);
         mean += at(p, j) * dp.back();
       }
       if (grad_sinks) at(*grad_sinks, head) -= std::exp(at(sinks, head) - log_sum) * mean;
       for (Index j = 0; j <= i; ++j) {
         const double ds = at(p, j) * (at(dp, j) - mean) * scale;
-        for (Index e = 0; e < d; ++e) {
-          at(grad, offset(b, i, head, 0) + e) += ds * at(qkv, offset(b, j, head, 1) + e);
-          at(grad, offset(b, j, head, 1) + e) += ds * at(qkv, offset(b, i, head, 0) + e);
-        }
+        add_scaled(grad, offset(b, i, head, 0), ds, qkv, offset(b, j, head, 1), d);
+        add_scaled(grad, offset(b, j, head, 1), ds, qkv, offset(b, i, head, 0), d);
       }
     });
     return grad;
