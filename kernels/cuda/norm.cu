@@ -81,6 +81,16 @@ inline constexpr int block_threads = Lanes == 32 ? 128 : Lanes;  // a warp or a 
 // The number of blocks that must fit on a multiprocessor at once, so that `warps` warps run there.
 template <int Lanes, int warps>
 inline constexpr int blocks_at_once = warps * 32 / block_threads<Lanes>;
+// On sm_100 more warps would keep registers of wide rows in local memory.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+template <int P>
+inline constexpr int backward_warps = P == 0   ? 16
+                                      : P == 4 ? 20
+                                               : 24;
+#else
+template <int P>
+inline constexpr int backward_warps = P == 4 ? 20 : 24;
+#endif
 
 template <int Lanes>
 __device__ inline std::int64_t row_of_thread() {
@@ -163,7 +173,7 @@ __global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P 
 // grad_x = rstd · (g - mean(g) - h·mean(g·h)) with g = grad_y·weight and h the normalised row.
 // RMSNorm omits mean(g).
 template <int Lanes, int P, int N, class T>
-__global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P == 4 ? 20 : 24>)
+__global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, backward_warps<P>>)
     backward_kernel(Backward<T> a) {
   const std::int64_t at = row_of_thread<Lanes>();
   if (at >= a.rows) return;

@@ -2,8 +2,8 @@
 """Reads the kernels' machine code in a program: cuda_code_test.py CUOBJDUMP PROGRAM ARCHITECTURE...
 with CMake's names of the architectures that it was built for (90-real).
 
-No kernel of ours may spill registers or keep a stack in local memory, except the kernels named below
-with their reason. Kernels that stream through memory must use 16-byte accesses.
+No kernel of ours may spill registers or keep a stack in local memory, but for a few bytes outside
+sm_90 and the kernels named below with their reason. Kernels that stream through memory must use 16-byte accesses.
 """
 import re
 import subprocess
@@ -14,6 +14,9 @@ STACK_ALLOWED = {
     "FillNormal": "sin and cos of fp64 reduce large arguments with a table in local memory",
     "FillTable": "sin, cos and pow of fp64 reduce large arguments with a table in local memory",
 }
+# The registers of kernels are tuned on sm_90. Elsewhere the compiler saves a few around calls of
+# fp64 functions, or to fit as many blocks.
+STACK_ELSEWHERE = 32
 # Kernels that access packs wider than one element: those with these names and a pack size above 1.
 STREAMING = re.compile(
     r"(elementwise_kernel|forward_kernel|backward_kernel|partial_column_sums|add_rows_by_id|"
@@ -47,7 +50,8 @@ def main():
     names = demangled([u[1] for u in usage])
     ours = [(u, n) for u, n in zip(usage, names) if "trident::cuda" in n and "cub::" not in n]
     for (architecture, _, registers, stack, local), name in ours:
-        if (stack or local) and not any(part in name for part in STACK_ALLOWED):
+        allowed = 0 if architecture == "sm_90" else STACK_ELSEWHERE
+        if stack + local > allowed and not any(part in name for part in STACK_ALLOWED):
             failures.append(f"{architecture}: {name}: {stack} bytes of stack, {local} local")
     for number in (name.removesuffix("-real") for name in built_for if name.endswith("-real")):
         wanted = f"sm_{number}"
