@@ -30,6 +30,7 @@ struct BenchOptions {
   int threads = 0, ranks = 2, iterations = 5, rounds = 3;
   std::string grid, out;
   std::int64_t largest = std::int64_t{64} << 20;
+  bool balanced_routing = false;
 };
 
 struct Bench {
@@ -141,6 +142,8 @@ void add_step_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--iterations", options.iterations, "Timed steps; the median counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command.add_flag("--balanced-routing", options.balanced_routing,
+                   "Tokens take a model's experts in turn, whatever its router says");
 }
 
 Json measure_step(const BenchOptions& options, const Launch& launch) {
@@ -153,6 +156,10 @@ Json measure_step(const BenchOptions& options, const Launch& launch) {
   const Bf16Choice products = choose_bf16_products(config, "", bf16_machine(config, launch));
   if (!products.text.empty()) fmt::print(stderr, "{}\n", products.text);
   config.runtime.bf16_products = products.way;
+  if (options.balanced_routing && !config.model.moe.has_experts()) {
+    throw RequestError("--balanced-routing: the model has no experts (model.moe.num_experts)");
+  }
+  config.model.moe.balanced_routing = options.balanced_routing;
   return bench_step(config, options.iterations);
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/grouped_bias.h"
 #include "kernels/grouped_gemm.h"
 #include "kernels/routing.h"
+#include "models/balanced_routing.h"
 
 namespace trident {
 namespace {
@@ -267,6 +268,11 @@ ExpertRows Experts::choose(Context& context, const MicroBatch& batch, const Tens
       const Tensor bias = router_bias_.acquire(batch.version).tensor();
       add_bias(context, saved.logits, as(context, bias, DType::f32), saved.logits);
     }
+  }
+  if (shape_.balanced_routing) {
+    saved.logits = context.from_host<float>(
+        {rows, router.experts}, balanced_logits(router, rows, parallel_.first_row_to_send(x)),
+        Category::activation);
   }
   route(context, {.shape = router,
                   .logits = saved.logits,

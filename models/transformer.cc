@@ -48,7 +48,8 @@ ExpertsShape experts_shape(const MoeConfig& moe) {
           .bias_rate = static_cast<float>(moe.router_bias_update_rate),
           .fp32_router = moe.router_dtype == "fp32",
           .z_loss = static_cast<float>(moe.z_loss_coeff),
-          .capacity_factor = moe.expert_capacity_factor.value_or(0)};
+          .capacity_factor = moe.expert_capacity_factor.value_or(0),
+          .balanced_routing = moe.balanced_routing};
 }
 
 // The factor of sines and cosines: as transformers computes it (_compute_yarn_parameters).

@@ -44,6 +44,7 @@ struct ExpertsShape {
   // In training an expert takes at most capacity() tokens of a sample, those at later positions are
   // dropped first. 0: any number.
   double capacity_factor = 0;
+  bool balanced_routing = false;  // tokens take the experts in turn (models/balanced_routing.h)
 
   // ceil(capacity_factor · K · S / E) for S positions, at least 1 and at most S.
   std::int64_t capacity(std::int64_t sequence) const;

@@ -63,6 +63,7 @@ struct MoeConfig {
   std::string router_dtype = "model";                 // "model", "fp32"; derived: by the model
   std::optional<double> expert_capacity_factor = {};  // none: no token is dropped
   std::string token_drop_policy = "position";
+  bool balanced_routing = false;  // no key: for measurements, see models/balanced_routing.h
   bool operator==(const MoeConfig&) const = default;
 
   bool has_experts() const { return num_experts > 0; }

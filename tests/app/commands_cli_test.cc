@@ -62,6 +62,24 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
   EXPECT_LT(r.at("bubble_ratio"), 1.0);
 }
 
+TEST_F(CliTest, BenchStepBalancesTheRoutingOfExperts) {
+  const auto bench = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"bench", "step",     "c.json", "--iterations",
+                                       "1",     "--format", "json",   "--balanced-routing"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  const Outcome dense = bench({});
+  EXPECT_EQ(dense.code, 2);
+  EXPECT_THAT(dense.err, HasSubstr("--balanced-routing: the model has no experts"));
+  const Outcome outcome =
+      bench({"--set", "model.architecture=mixtral", "--set", "model.ffn_hidden_size=32", "--set",
+             "model.moe.num_experts=4", "--set", "parallel.data_parallel_size=2", "--set",
+             "parallel.expert_model_parallel_size=2", "--set", "runtime.threads_per_rank=1"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out).at("ranks"), 2);
+}
+
 TEST_F(CliTest, MachinesGoByNameFromAnyFolder) {
   const Outcome outcome =
       run({"simulate", "c.json", "--machine", "dgx_a100", "--set", "precision.dtype=bf16"});
