@@ -9,15 +9,28 @@
 
 namespace trident {
 
+namespace {
+
+// Random values, because equal values make a GPU faster: some rows, over and over, as drawing takes
+// longer than a product.
+void fill_random(Context& context, const Tensor& x) {
+  const std::int64_t rows = x.dim(0), drawn = std::min<std::int64_t>(rows, 64);
+  const Tensor first = x.rows(0, drawn);
+  fill_normal(context, {.x = first, .key = 1, .global_rows = drawn, .global_columns = x.dim(1)});
+  for (std::int64_t row = drawn; row < rows; row += drawn) {
+    const std::int64_t count = std::min(drawn, rows - row);
+    copy(context, first.rows(0, count), x.rows(row, count));
+  }
+}
+
+}  // namespace
+
 std::vector<double> product_rates(Context& context, DType dtype, ProductShape shape,
                                   double seconds) {
   const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
   const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
   const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
-  // Random values, because equal values make a GPU faster.
-  for (const Tensor& x : {a, b}) {
-    fill_normal(context, {.x = x, .key = 1, .global_rows = x.dim(0), .global_columns = x.dim(1)});
-  }
+  for (const Tensor& x : {a, b}) fill_random(context, x);
   const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
                        static_cast<double>(shape.n);
   const auto run = [&] {
