@@ -225,8 +225,65 @@ std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
   return 1;
 }
 
-void deepseek_v3_gguf_keys(const Config&, GgufForm&) {
-  throw RequestError("Trident writes no GGUF file of deepseek_v3 yet");
+// llama.cpp's deepseek2. The keys are those of files that store the projection of keys and values
+// as one tensor (not split for each head, attention.key_length_mla).
+void deepseek_v3_gguf_keys(const Config& config, GgufForm& form) {
+  const ModelConfig& m = config.model;
+  const MoeConfig& moe = m.moe;
+  const RopeScalingConfig& scaling = m.rope_scaling;
+  const auto refuse = [&](bool wrong, const char* what) {
+    if (wrong) throw RequestError(fmt::format("llama.cpp's deepseek2 {}", what));
+  };
+  const std::int64_t dense = std::ranges::find(moe.layer_freq, 1) - moe.layer_freq.begin();
+  refuse(m.attention_bias, "has no attention_bias, but this model has one");
+  refuse(m.norm_epsilon != 1e-6, "gives the latents' norms rms_norm_eps, not 1e-6 as this model");
+  refuse(moe.router_score_function != "sigmoid" || moe.shared_expert_intermediate_size == 0,
+         "needs sigmoid scores and a shared expert");
+  refuse(moe.num_experts < 2 || moe.num_experts > 1024, "has from 2 to 1024 experts");
+  refuse((m.q_lora_rank == 0) != (m.num_layers == 26 || m.num_layers == 27),
+         "has queries without a latent (q_lora_rank null) where it has 26 or 27 layers, and there "
+         "alone");
+  refuse(scaling.rope_type != "default" && scaling.rope_type != "yarn",
+         "has rope_type yarn or default only");
+  form.sizes = {{"context_length", m.max_position_embeddings},
+                {"embedding_length", m.hidden_size},
+                {"block_count", m.num_layers},
+                {"feed_forward_length", m.ffn_hidden_size},
+                {"leading_dense_block_count", dense},
+                {"attention.head_count", m.num_attention_heads},
+                {"attention.head_count_kv", m.num_attention_heads},
+                {"attention.key_length", m.qk_head_dim + m.qk_pos_emb_head_dim},
+                {"attention.value_length", m.v_head_dim},
+                {"attention.kv_lora_rank", m.kv_lora_rank},
+                {"rope.dimension_count", m.qk_pos_emb_head_dim},
+                {"expert_count", moe.num_experts},
+                {"expert_used_count", moe.router_topk},
+                {"expert_feed_forward_length", moe.ffn_hidden_size},
+                {"expert_shared_count", moe.shared_expert_intermediate_size / moe.ffn_hidden_size},
+                {"expert_gating_func", 2}};  // sigmoid
+  if (m.q_lora_rank > 0) form.sizes.emplace_back("attention.q_lora_rank", m.q_lora_rank);
+  if (moe.router_num_groups > 1) {
+    form.sizes.emplace_back("expert_group_count", moe.router_num_groups);
+    form.sizes.emplace_back("expert_group_used_count", moe.router_group_topk);
+  }
+  form.numbers = {{"attention.layer_norm_rms_epsilon", m.norm_epsilon},
+                  {"rope.freq_base", m.rotary_base},
+                  {"expert_weights_scale", moe.router_topk_scaling_factor}};
+  form.flags = {{"expert_weights_norm", moe.norm_topk_prob}};
+  if (scaling.rope_type != "yarn") return;
+  refuse(
+      scaling.mscale_all_dim == 0 || scaling.mscale != scaling.mscale_all_dim ||
+          scaling.attention_factor > 0,
+      "has yarn with equal mscale and mscale_all_dim only; this model's rope_scaling has others");
+  refuse(
+      !scaling.truncate || scaling.beta_fast != 32 || scaling.beta_slow != 1,
+      "has yarn with beta_fast 32, beta_slow 1 and truncate true only; this model's rope_scaling "
+      "has others");
+  form.words = {{"rope.scaling.type", "yarn"}};
+  form.sizes.emplace_back("rope.scaling.original_context_length",
+                          scaling.original_max_position_embeddings);
+  form.numbers.emplace_back("rope.scaling.factor", scaling.factor);
+  form.numbers.emplace_back("rope.scaling.yarn_log_multiplier", 0.1 * scaling.mscale_all_dim);
 }
 
 }  // namespace

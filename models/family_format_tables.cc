@@ -136,9 +136,16 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   for (const StoredTensor& tensor : tables_.tensors) {
     const std::int64_t copies = is_of_expert(tensor.rows) ? config.model.moe.num_experts : 1;
     for (std::int64_t i = 0; i < copies; ++i) {
-      form.names.push_back(
-          {named(tensor.hugging_face, "*", i), std::string(tensor.gguf),
-           tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0});
+      const std::string_view other = tensor.gguf_other_columns;
+      const std::string theirs = named(tensor.hugging_face, "*", i);
+      const GgufColumns columns{0, other.empty() ? 1 : 2, tensor.inputs_first};
+      form.names.push_back({theirs, std::string(tensor.gguf),
+                            tables_.gguf_interleaves ? rotary_heads(tensor.rows, config.model) : 0,
+                            columns});
+      if (!other.empty()) {
+        form.names.push_back(
+            {theirs, std::string(other), 0, {1, columns.step, columns.transposed}});
+      }
     }
   }
   return form;

@@ -36,6 +36,14 @@ struct HuggingFaceTensor {
   std::vector<std::int64_t> shape = {};  // {}: its rows, and for matrices its columns
 };
 
+// The columns of a tensor of all experts of a layer that a GGUF tensor has: each step-th one from
+// `first` on. `transposed`: each expert's matrix is stored with its inputs first, in GGUF last.
+struct GgufColumns {
+  std::int64_t first = 0, step = 1;
+  bool transposed = false;
+  bool is_all() const { return step == 1 && !transposed; }
+};
+
 // llama.cpp's names for a family, its sizes and its tensors (GGUF).
 struct GgufForm {
   // The GGUF name of a Hugging Face tensor. A "*" in both stands for the layer. The tensors of a
@@ -45,11 +53,14 @@ struct GgufForm {
   struct Name {
     std::string hugging_face, gguf;
     std::int64_t rotary_heads = 0;
+    GgufColumns columns = {};
   };
   std::string architecture;
   std::vector<std::pair<std::string, std::int64_t>> sizes;  // keys follow "ARCHITECTURE."
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;
+  std::vector<std::pair<std::string, bool>> flags = {};
+  std::vector<std::string> notes = {};  // for the user: what llama.cpp computes a little otherwise
   // The tensor rope_freqs.weight, by which llama.cpp divides the frequency of each pair; empty:
   // none.
   std::vector<float> rope_factors;

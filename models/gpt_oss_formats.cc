@@ -2,6 +2,7 @@
 // experts of a layer, inputs first, in which gate and up columns take turns.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -32,28 +33,37 @@ constexpr HuggingFaceKey gpt_oss_keys[] = {
 constexpr std::string_view gpt_oss_classes[] = {"GptOssForCausalLM", "GptOssModel"};
 
 const std::vector<StoredTensor>& gpt_oss_tensors() {
-  static const std::vector<StoredTensor> tensors =
-      with_expert_tensors({{.ours = "layers.*.attention.sinks",
-                            .hugging_face = "model.layers.*.self_attn.sinks",
-                            .gguf = "blk.*.attn_sinks.weight"},
-                           {.ours = "layers.*.mlp.router.weight",
-                            .hugging_face = "model.layers.*.mlp.router.weight",
-                            .gguf = "blk.*.ffn_gate_inp.weight"},
-                           {.ours = "layers.*.mlp.router.bias",
-                            .hugging_face = "model.layers.*.mlp.router.bias",
-                            .gguf = "blk.*.ffn_gate_inp.bias"},
-                           {.ours = "layers.*.mlp.experts.up",
-                            .hugging_face = "model.layers.*.mlp.experts.gate_up_proj",
-                            .gguf = "blk.*.ffn_gate_up_exps.weight"},
-                           {.ours = "layers.*.mlp.experts.up_bias",
-                            .hugging_face = "model.layers.*.mlp.experts.gate_up_proj_bias",
-                            .gguf = "blk.*.ffn_gate_up_exps.bias"},
-                           {.ours = "layers.*.mlp.experts.down",
-                            .hugging_face = "model.layers.*.mlp.experts.down_proj",
-                            .gguf = "blk.*.ffn_down_exps.weight"},
-                           {.ours = "layers.*.mlp.experts.down_bias",
-                            .hugging_face = "model.layers.*.mlp.experts.down_proj_bias",
-                            .gguf = "blk.*.ffn_down_exps.bias"}});
+  static const std::vector<StoredTensor> tensors = [] {
+    auto all = with_expert_tensors({{.ours = "layers.*.attention.sinks",
+                                     .hugging_face = "model.layers.*.self_attn.sinks",
+                                     .gguf = "blk.*.attn_sinks.weight"},
+                                    {.ours = "layers.*.mlp.router.weight",
+                                     .hugging_face = "model.layers.*.mlp.router.weight",
+                                     .gguf = "blk.*.ffn_gate_inp.weight"},
+                                    {.ours = "layers.*.mlp.router.bias",
+                                     .hugging_face = "model.layers.*.mlp.router.bias",
+                                     .gguf = "blk.*.ffn_gate_inp.bias"},
+                                    {.ours = "layers.*.mlp.experts.up",
+                                     .hugging_face = "model.layers.*.mlp.experts.gate_up_proj",
+                                     .gguf = "blk.*.ffn_gate_exps.weight",
+                                     .gguf_other_columns = "blk.*.ffn_up_exps.weight",
+                                     .inputs_first = true},
+                                    {.ours = "layers.*.mlp.experts.up_bias",
+                                     .hugging_face = "model.layers.*.mlp.experts.gate_up_proj_bias",
+                                     .gguf = "blk.*.ffn_gate_exps.bias",
+                                     .gguf_other_columns = "blk.*.ffn_up_exps.bias"},
+                                    {.ours = "layers.*.mlp.experts.down",
+                                     .hugging_face = "model.layers.*.mlp.experts.down_proj",
+                                     .gguf = "blk.*.ffn_down_exps.weight",
+                                     .inputs_first = true},
+                                    {.ours = "layers.*.mlp.experts.down_bias",
+                                     .hugging_face = "model.layers.*.mlp.experts.down_proj_bias",
+                                     .gguf = "blk.*.ffn_down_exps.bias"}});
+    for (StoredTensor& one : all) {  // llama.cpp's name for it in this family
+      if (one.gguf == "blk.*.ffn_norm.weight") one.gguf = "blk.*.post_attention_norm.weight";
+    }
+    return all;
+  }();
   return tensors;
 }
 
@@ -132,8 +142,34 @@ std::string gpt_oss_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void gpt_oss_gguf_keys(const Config&, GgufForm&) {
-  throw RequestError("Trident writes no GGUF file of gpt_oss yet");
+void gpt_oss_gguf_keys(const Config& config, GgufForm& form) {
+  Config alike = config;
+  ModelConfig& model = alike.model;
+  // llama.cpp lets every other layer slide, from the first on. With a window as long as the
+  // positions it doesn't matter which.
+  const auto window = std::exchange(model.sliding_window, {});
+  const std::int64_t positions = model.max_position_embeddings;
+  if (!window || *window < positions) {
+    for (std::int64_t i = 0; i < model.num_layers; ++i) {
+      const bool slides =
+          window && std::ranges::find(model.window_layers, i) != model.window_layers.end();
+      if (slides == (i % 2 == 0)) continue;
+      throw RequestError(
+          "llama.cpp's gpt-oss has a sliding window in every other layer, from the first on; this "
+          "model has other windows");
+    }
+  }
+  // Of yarn it has truncate true alone, which moves the bounds between frequencies a little. The
+  // files of llama.cpp's own converter don't say so either.
+  if (model.rope_scaling.rope_type == "yarn" && !model.rope_scaling.truncate) {
+    model.rope_scaling.truncate = true;
+    form.notes.emplace_back(
+        "llama.cpp rounds the bounds of yarn's frequencies, which this model's rope_scaling "
+        "(truncate false) doesn't");
+  }
+  model.attention_bias = false;  // its gpt-oss has one, as this family always does
+  expert_gguf_keys(alike, {.normalized = model.moe.norm_topk_prob, .may_be_tied = false}, form);
+  form.sizes.emplace_back("attention.sliding_window", window.value_or(positions));
 }
 
 }  // namespace

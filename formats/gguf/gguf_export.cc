@@ -22,6 +22,7 @@
 #include "formats/hugging_face/safetensors.h"
 #include "formats/hugging_face/weight_rows.h"
 #include "formats/hugging_face/whole_weights.h"
+#include "models/layer_name.h"
 
 namespace trident {
 namespace {
@@ -35,23 +36,44 @@ struct Source {
   std::size_t tensor = 0;  // its index
   WeightRows rows;
   std::int64_t rotary_heads = 0;  // GgufForm::Name
+  GgufColumns columns = {};
 };
 
-const GgufForm::Name* find(const GgufForm& form, const std::string& name, std::string& renamed) {
+// The tensors that a Hugging Face tensor becomes, by their names.
+std::vector<std::pair<std::string, const GgufForm::Name*>> find(const GgufForm& form,
+                                                                const std::string& name) {
+  std::vector<std::pair<std::string, const GgufForm::Name*>> found;
   for (const GgufForm::Name& one : form.names) {
-    if (const auto to = mapped_name(name, one.hugging_face, one.gguf)) {
-      renamed = *to;
-      return &one;
-    }
+    if (const auto to = mapped_name(name, one.hugging_face, one.gguf))
+      found.emplace_back(*to, &one);
   }
-  return nullptr;
+  return found;
+}
+
+// Whether a parameter belongs to a layer behind the model's, which predicts further tokens.
+bool is_of_further_layer(const std::string& name, const ModelConfig& model) {
+  return name.starts_with("layers.") && parse_layer_name(name).index >= model.num_layers;
+}
+
+std::vector<std::int64_t> shape_of(const WholeWeight& weight, const HuggingFaceTensor& part,
+                                   const std::string& name, const GgufColumns& columns) {
+  if (!columns.is_all()) {
+    const std::int64_t taken = weight.shape.matrix_columns() / columns.step;
+    if (!columns.transposed) return {part.rows, taken};
+    return {weight.shape[0], taken, part.rows / weight.shape[0]};
+  }
+  std::vector<std::int64_t> shape{part.rows};
+  if (weight.shape.rank() > 1) shape.push_back(weight.shape.matrix_columns());
+  if (weight.shape.rank() > 2) shape.insert(shape.begin(), 1);  // an expert's
+  if (name.ends_with("_inp_shexp.weight")) shape = {shape[1]};  // a vector there
+  return shape;
 }
 
 GgufType stored_as(const std::string& name, const std::vector<std::int64_t>& shape,
                    GgufType wanted) {
   // Routers are F32 as in llama.cpp's own files.
   if (shape.size() == 1 || name == "position_embd.weight" ||
-      name.ends_with("ffn_gate_inp.weight")) {
+      name.ends_with("ffn_gate_inp.weight") || name.ends_with(".bias")) {
     return GgufType::f32;
   }
   return fits(wanted, shape.back()) ? wanted : GgufType::f16;
@@ -70,19 +92,38 @@ void pair_rows(std::vector<float>& values, std::int64_t columns, std::int64_t he
   }
 }
 
-void copy_tensor(const WeightRows& rows, const GgufTensor& tensor, std::int64_t rotary_heads,
-                 std::size_t index, GgufWriter& writer) {
+// Some columns of rows of `columns` each; of a transposed matrix they become rows.
+std::vector<float> taken(const std::vector<float>& values, std::int64_t columns,
+                         const GgufColumns& taken) {
+  const std::int64_t rows = std::ssize(values) / columns, count = columns / taken.step;
+  std::vector<float> some(static_cast<std::size_t>(rows * count));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      some[static_cast<std::size_t>(taken.transposed ? i * rows + row : row * count + i)] =
+          values[static_cast<std::size_t>(row * columns + taken.first + i * taken.step)];
+    }
+  }
+  return some;
+}
+
+void copy_tensor(const Source& source, const GgufTensor& tensor, std::size_t index,
+                 GgufWriter& writer) {
+  const WeightRows& rows = source.rows;
+  const std::int64_t rotary_heads = source.rotary_heads;
+  const GgufColumns& columns = source.columns;
   const TensorSlice slice = rows.slice();
   const std::int64_t head_rows = rotary_heads > 0 ? slice.rows / rotary_heads : 1;
   const bool whole = rows.transposed() || tensor.shape.size() == 1;
   const std::int64_t step =
-      whole ? slice.rows
-            : std::max<std::int64_t>(kPortion / slice.columns / head_rows, 1) * head_rows;
+      columns.transposed ? slice.rows / tensor.shape[0]  // an expert
+      : whole            ? slice.rows
+              : std::max<std::int64_t>(kPortion / slice.columns / head_rows, 1) * head_rows;
   std::vector<std::byte> written;
   for (std::int64_t first = 0; first < slice.rows; first += step) {
     const std::int64_t begin = slice.row + first, count = std::min(step, slice.rows - first);
     std::vector<float> values = rows.read(begin, begin + count);
     if (rotary_heads > 0) pair_rows(values, slice.columns, head_rows);
+    if (!columns.is_all()) values = taken(values, slice.columns, columns);
     written.resize(values.size() / static_cast<std::size_t>(tensor.row()) * tensor.row_bytes());
     try {
       to_gguf(values, tensor.type, written);
@@ -200,6 +241,7 @@ GgufKeys keys_of(const ModelConfig& model, const GgufForm& form, const std::stri
   }
   for (const auto& [key, value] : form.numbers) keys.set(prefix + key, static_cast<float>(value));
   for (const auto& [key, value] : form.words) keys.set(prefix + key, value);
+  for (const auto& [key, value] : form.flags) keys.set(prefix + key, value);
   vocabulary.write(keys);
   if (!chat.empty() && vocabulary.model != "none") keys.set("tokenizer.chat_template", chat);
   return keys;
@@ -225,24 +267,25 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
   std::vector<GgufTensor> tensors;
   std::vector<Source> sources;
   for (const WholeWeight& weight : whole_weights(architecture, architecture.shape(config))) {
+    if (is_of_further_layer(weight.name, config.model)) continue;
     for (const HuggingFaceTensor& part : weight.tensors) {
       if (part.repeats) continue;
-      std::string renamed;
-      const GgufForm::Name* entry = find(*form, part.name, renamed);
-      if (entry == nullptr) {
+      const auto found = find(*form, part.name);
+      if (found.empty()) {
         throw Error(fmt::format("{}: GGUF has no name for \"{}\"", to, part.name));
       }
-      std::vector<std::int64_t> shape{part.rows};
-      if (weight.shape.rank() > 1) shape.push_back(weight.shape.matrix_columns());
-      if (weight.shape.rank() > 2) shape.insert(shape.begin(), 1);     // an expert's
-      if (renamed.ends_with("_inp_shexp.weight")) shape = {shape[1]};  // a vector there
-      if (!tensors.empty() && tensors.back().name == renamed) {
-        ++tensors.back().shape[0];
-      } else {
-        tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});
+      for (const auto& [renamed, entry] : found) {
+        const auto shape = shape_of(weight, part, renamed, entry->columns);
+        if (!tensors.empty() && tensors.back().name == renamed) {
+          ++tensors.back().shape[0];
+        } else {
+          tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});
+        }
+        sources.push_back({tensors.size() - 1,
+                           {set, part, weight.shape, false},
+                           entry->rotary_heads,
+                           entry->columns});
       }
-      sources.push_back(
-          {tensors.size() - 1, {set, part, weight.shape, false}, entry->rotary_heads});
     }
   }
   const std::vector<float>& factors = form->rope_factors;
@@ -259,6 +302,10 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
   const auto others = std::ranges::count_if(tensors, narrow);
   const bool some = std::ranges::find(tensors, wanted, &GgufTensor::type) != tensors.end();
   std::vector<std::string> notes = vocabulary.notes;
+  notes.insert(notes.end(), form->notes.begin(), form->notes.end());
+  if (config.model.mtp_num_layers > 0) {
+    notes.push_back("the layers that predict further tokens are left out");
+  }
   if (others > 0) {
     notes.push_back(
         fmt::format("{} matrices are stored as f16: 32 doesn't divide their rows", others));
@@ -268,7 +315,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
                             chat_template(extras), vocabulary),
                     tensors);
   for (const Source& source : sources) {
-    copy_tensor(source.rows, tensors[source.tensor], source.rotary_heads, source.tensor, writer);
+    copy_tensor(source, tensors[source.tensor], source.tensor, writer);
   }
   if (!factors.empty()) {
     writer.append(tensors.size() - 1, std::as_bytes(std::span(factors)));

@@ -85,18 +85,22 @@ class Model:
                     "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config,
                     "mixtral": transformers.MixtralConfig, "olmoe": transformers.OlmoeConfig,
                     "qwen2_moe": transformers.Qwen2MoeConfig,
-                    "qwen3_moe": transformers.Qwen3MoeConfig}
+                    "qwen3_moe": transformers.Qwen3MoeConfig,
+                    "deepseek_v3": transformers.DeepseekV3Config,
+                    "gpt_oss": transformers.GptOssConfig}
             self.config = kind[architecture](**common | {
                 "num_hidden_layers": rng.choice((2, 3)), "hidden_size": hidden,
                 "num_attention_heads": 4, "num_key_value_heads": rng.choice((1, 2, 4)),
                 "intermediate_size": rng.choice((96, 112)), "max_position_embeddings": 256,
                 "rope_parameters": {"rope_type": "default", "rope_theta": rng.choice((1e4, 5e5))},
                 "rms_norm_eps": 1e-5} | sizes)
+            if architecture == "gpt_oss":  # a flag of transformers' attention with sinks
+                self.config._attn_implementation = "eager"
             self.model = transformers.AutoModelForCausalLM.from_config(self.config).eval()
         # The vectors should not be only ones and zeros.
         with torch.no_grad():
-            for parameter in self.model.parameters():
-                if parameter.dim() == 1:
+            for name, parameter in [*self.model.named_parameters(), *self.model.named_buffers()]:
+                if parameter.dim() == 1 and "inv_freq" not in name or name.endswith("_bias"):
                     parameter += 0.1 * torch.randn_like(parameter)
         self.model.to(rng.choice((torch.float32, torch.bfloat16, torch.float16)))
         self.weights = folder
@@ -123,15 +127,40 @@ class Model:
             "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
             "mlp.shared_expert.up_proj": "ffn_up_shexp",
             "mlp.shared_expert.down_proj": "ffn_down_shexp",
-            "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+            "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+            "mlp.shared_experts.up_proj": "ffn_up_shexp",
+            "mlp.shared_experts.down_proj": "ffn_down_shexp",
+            "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+            "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+            "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+            "mlp.router": "ffn_gate_inp"}
+        if self.config.model_type == "gpt_oss":
+            stems["post_attention_layernorm"] = "post_attention_norm"
         result = {}
         for name, value in self.model.state_dict().items():
             if name == "lm_head.weight" and self.config.tie_word_embeddings:
                 continue
             stem, kind = name.rsplit(".", 1)
             values = value.numpy()
+            block = f"blk.{stem.split('.')[2]}" if stem.startswith("model.layers.") else ""
+            if kind == "sinks":
+                result[f"{block}.attn_sinks.weight"] = values
+                continue
+            if kind == "e_score_correction_bias":
+                result[f"{block}.exp_probs_b.bias"] = values
+                continue
+            if stem.endswith("mlp.experts") and self.config.model_type == "gpt_oss":
+                kind, to = kind.removesuffix("_bias"), "bias" if kind.endswith("_bias") else "weight"
+                if to == "weight":
+                    values = values.swapaxes(1, 2)
+                if kind == "down_proj":
+                    result[f"{block}.ffn_down_exps.{to}"] = values
+                else:
+                    result[f"{block}.ffn_gate_exps.{to}"] = values[:, ::2]
+                    result[f"{block}.ffn_up_exps.{to}"] = values[:, 1::2]
+                continue
             if stem.endswith("mlp.experts"):
-                block = f"blk.{stem.split('.')[2]}"
                 if kind == "down_proj":
                     result[f"{block}.ffn_down_exps.weight"] = values
                 else:
@@ -185,11 +214,13 @@ def test_file(program, model, outtype, path):
     reader = gguf.GGUFReader(path)
     config = model.config
     kind = {"mistral": "llama", "mixtral": "llama", "qwen2_moe": "qwen2moe",
-            "qwen3_moe": "qwen3moe"}.get(config.model_type, config.model_type)
+            "qwen3_moe": "qwen3moe", "deepseek_v3": "deepseek2",
+            "gpt_oss": "gpt-oss"}.get(config.model_type, config.model_type)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     wanted = model.tensors()
     def is_plain(name, values):
-        return values.ndim == 1 or name == "position_embd.weight" or "ffn_gate_inp" in name
+        return (values.ndim == 1 or name == "position_embd.weight" or "ffn_gate_inp" in name
+                or name.endswith(".bias"))
 
     blocks = any(not is_plain(name, values) and values.shape[-1] % 32 == 0
                  for name, values in wanted.items())
@@ -207,17 +238,37 @@ def test_file(program, model, outtype, path):
                      f"{kind}.rope.dimension_count": model.head_dim(),
                      f"{kind}.rope.freq_base": config.rope_parameters["rope_theta"],
                      f"{kind}.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-5))}
-        if model.head_dim() != config.hidden_size // 4:
+        if kind == "deepseek2":
+            scores = config.qk_nope_head_dim + config.qk_rope_head_dim
+            expected |= {
+                f"{kind}.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-6)),
+                f"{kind}.rope.dimension_count": config.qk_rope_head_dim,
+                f"{kind}.attention.key_length": scores,
+                f"{kind}.attention.value_length": config.v_head_dim,
+                f"{kind}.attention.q_lora_rank": config.q_lora_rank,
+                f"{kind}.attention.kv_lora_rank": config.kv_lora_rank,
+                f"{kind}.leading_dense_block_count": config.first_k_dense_replace,
+                f"{kind}.expert_shared_count": config.n_shared_experts,
+                f"{kind}.expert_group_count": config.n_group,
+                f"{kind}.expert_group_used_count": config.topk_group,
+                f"{kind}.expert_gating_func": 2,
+                f"{kind}.expert_weights_norm": config.norm_topk_prob,
+                f"{kind}.expert_weights_scale": config.routed_scaling_factor}
+        elif model.head_dim() != config.hidden_size // 4:
             expected |= {f"{kind}.attention.key_length": model.head_dim(),
                          f"{kind}.attention.value_length": model.head_dim()}
         if hasattr(config, "num_experts_per_tok"):
             own = getattr(config, "moe_intermediate_size", config.intermediate_size)
-            expected |= {f"{kind}.expert_count": config.num_experts,
+            count = getattr(config, "n_routed_experts", None) or config.num_local_experts \
+                if config.model_type in ("deepseek_v3", "gpt_oss") else config.num_experts
+            expected |= {f"{kind}.expert_count": count,
                          f"{kind}.expert_used_count": config.num_experts_per_tok,
                          f"{kind}.expert_feed_forward_length": own}
         if config.model_type == "qwen2_moe":
             expected[f"{kind}.expert_shared_feed_forward_length"] = \
                 config.shared_expert_intermediate_size
+        if kind == "gpt-oss":
+            expected[f"{kind}.attention.sliding_window"] = config.sliding_window
         rope = config.rope_parameters
         if rope["rope_type"] in ("linear", "yarn"):
             expected |= {f"{kind}.rope.scaling.type": rope["rope_type"],
@@ -397,6 +448,11 @@ def main():
             return {"rope_parameters": {"rope_type": kind, "rope_theta": 1e4, **numbers}}
 
         experts = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+        deepseek = {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+                    "n_shared_experts": 2, "n_group": 4, "topk_group": 2, "q_lora_rank": 40,
+                    "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+                    "v_head_dim": 24, "first_k_dense_replace": 1, "num_key_value_heads": 4,
+                    "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-6}
         for i, (architecture, tied, sizes) in enumerate((
                 ("gpt2", True, {}), ("qwen2", False, scaled("linear", factor=3.0)),
                 ("qwen3", False, {"head_dim": 24} | scaled(
@@ -406,6 +462,12 @@ def main():
                 ("qwen2_moe", False, experts | {"shared_expert_intermediate_size": 80}),
                 ("qwen3_moe", True, experts | {"norm_topk_prob": True, "head_dim": 16}),
                 ("olmoe", False, {"num_experts": 8, "num_experts_per_tok": 3}),
+                ("deepseek_v3", False, deepseek),
+                ("deepseek_v3", True, deepseek | {"norm_topk_prob": False} | scaled(
+                    "yarn", factor=4.0, original_max_position_embeddings=64, mscale=0.8,
+                    mscale_all_dim=0.8)),
+                ("gpt_oss", False, {"num_local_experts": 5, "num_experts_per_tok": 2,
+                                    "head_dim": 24, "sliding_window": 40}),
                 ("llama", False, biases | scaled(
                     "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                     original_max_position_embeddings=64)),
