@@ -10,6 +10,18 @@
 namespace trident {
 namespace {
 
+std::string_view name_of(Operation what, Purpose purpose) {
+  switch (purpose) {
+    case Purpose::none:
+      break;
+    case Purpose::dispatch:
+      return "dispatch";
+    case Purpose::combine:
+      return "combine";
+  }
+  return trident::name_of(what);
+}
+
 class Drawing {
  public:
   Drawing(const Topology& topology, std::int64_t zero)
@@ -48,9 +60,9 @@ class Drawing {
     const auto what = static_cast<Operation>(operation.operation);
     return {.rank = rank,
             .name = message ? fmt::format("send to rank {}", operation.peer)
-                            : fmt::format("{} of {} ranks {}", name_of(what), group.name,
-                                          rank_list(ranks)),
-            .category = category_of(group.group, what),
+                            : fmt::format("{} of {} ranks {}", name_of(what, operation.purpose),
+                                          group.name, rank_list(ranks)),
+            .category = category_of(group.group, what, operation.purpose),
             .start_us = us(operation.begin_ns),
             .duration_us = 1e-3 * static_cast<double>(operation.end_ns - operation.begin_ns),
             .group = group.name,
@@ -82,11 +94,14 @@ class Drawing {
 
 }  // namespace
 
-EventCategory category_of(const std::optional<Group>& group, Operation what) {
+EventCategory category_of(const std::optional<Group>& group, Operation what, Purpose purpose) {
   if (!group) return EventCategory::all_reduce;
   if (*group == Group::pipeline) return EventCategory::transfer;
   if (*group == Group::tensor) return EventCategory::tensor_parallel;
-  if (*group == Group::exchange) return EventCategory::token_exchange;
+  if (*group == Group::exchange) {  // the numbers of rows go before the rows
+    return purpose == Purpose::combine ? EventCategory::token_combine
+                                       : EventCategory::token_dispatch;
+  }
   if (*group == Group::expert || *group == Group::expert_tensor) return EventCategory::all_reduce;
   const bool adds = what == Operation::all_reduce || what == Operation::reduce_scatter ||
                     what == Operation::reduce;

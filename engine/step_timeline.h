@@ -14,7 +14,7 @@
 namespace trident {
 
 // The category for drawing an operation of a group (TrafficGroup::group).
-EventCategory category_of(const std::optional<Group>&, Operation);
+EventCategory category_of(const std::optional<Group>&, Operation, Purpose = Purpose::none);
 
 // Clocks, traces and logged operations are by world rank. The log numbers groups as
 // Topology::traffic_groups() lists them. Sends are drawn where the trace has them, with the bytes

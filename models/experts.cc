@@ -51,12 +51,6 @@ Weight matrices(const ParallelContext& parallel, const TransformerShape& shape,
                    ParameterRole::matrix);
 }
 
-TransformerShape of_shared(TransformerShape shape) {
-  shape.ffn = shape.experts.shared_ffn;
-  shape.swiglu = true;
-  return shape;
-}
-
 // Sums for Experts::derive().
 constexpr const char *kept_pairs = "kept_pairs", *probability_sums = "probability_sums";
 
@@ -78,9 +72,7 @@ struct Experts::Saved final : SavedActivations {
   Tensor pre_activation;        // (Q, 2F), then its gradient
   Tensor gradient, activation;  // (Q, H), (Q, F): operands of the down gradient
   Tensor grad_logits;           // (T', E)
-  SavedActivationsPtr shared;
-  Tensor shared_output, gates;  // (T or T/t, H), (T or T/t, 1), with a gate
-  LinearActivations gate;
+  SharedExpert::Saved shared;
 };
 
 Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
@@ -113,15 +105,7 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
                       ParameterRole::expert_bias, true);
   }
   if (shape_.shared_ffn > 0) {
-    shared_ = std::make_unique<Mlp>(parallel, of_shared(shape), name + ".shared");
-  }
-  if (shape_.shared_gate) {
-    shared_gate_ =
-        std::make_unique<Linear>(parallel.linear({.name = name + ".shared_gate",
-                                                  .role = LinearRole::replicated,
-                                                  .in = shape.hidden,
-                                                  .out = {1},
-                                                  .init_deviation = shape.init_deviation}));
+    shared_ = std::make_unique<SharedExpert>(parallel, shape, name);
   }
 }
 
@@ -179,38 +163,12 @@ std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {
   if (shared_) {
     for (auto& one : shared_->parameters()) list.push_back(std::move(one));
   }
-  if (shared_gate_) shared_gate_->collect(list);
   return list;
 }
 
 std::vector<std::shared_ptr<Parameter>> Experts::buffers() const {
   if (!bias_) return {};
   return {bias_.parameter()};
-}
-
-void Experts::add_shared(Context& context, const MicroBatch& batch, const Tensor& x,
-                         const Tensor& y, Saved& saved) const {
-  const Tensor output = shared_->forward(context, batch, x, saved.shared);
-  if (!shared_gate_) return add(context, output, y);
-  saved.shared_output = output;
-  saved.gates = shared_gate_->forward(context, batch.version, x, saved.gate);
-  gate_rows(context, {.x = output, .gates = saved.gates, .y = y});
-}
-
-void Experts::add_shared_gradient(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                                  const Tensor& grad_x, Saved& saved) const {
-  Tensor grad_output = grad_y;
-  if (shared_gate_) {
-    grad_output = std::exchange(saved.shared_output, {});
-    const Tensor gates = std::exchange(saved.gates, {});
-    gate_rows_backward(context, {.x = grad_output,
-                                 .gates = gates,
-                                 .grad_y = grad_y,
-                                 .grad_x = grad_output,
-                                 .grad_gates = gates});
-    add(context, shared_gate_->backward_input(context, batch.version, gates, saved.gate), grad_x);
-  }
-  add(context, shared_->backward_input(context, batch, grad_output, saved.shared), grad_x);
 }
 
 Tensor Experts::router_weight(Context& context, const MicroBatch& batch) const {
@@ -390,16 +348,20 @@ Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor&
                         SavedActivationsPtr& kept) const {
   auto owned = std::make_unique<Saved>();
   Saved& saved = *owned;
+  const Async async = hides_exchange() ? Async::yes : Async::no;
   const Tensor y = parallel_.all_rows(context, x, [&](const Tensor& own) {
     const ExpertRows sorted = choose(context, batch, x, share(x), saved);
     balance(context, batch, x, saved);
     saved.exchange.emplace(context, parallel_, sorted);
-    const Tensor rows = saved.exchange->dispatch(context, saved.x, shape_.router.topk);
+    const TokenExchange& exchange = *saved.exchange;
+    auto sent = exchange.dispatch(context, saved.x, shape_.router.topk, async);
+    auto sent_weights =
+        exchange.dispatch(context, saved.weights.view({saved.weights.numel(), 1}), 1, async);
+    if (hides_exchange()) shared_->begin_forward(context, batch, x, saved.shared);
+    const Tensor& rows = sent.arrived(context);
     if (parallel_.exchange_ranks() > 1) saved.rows = rows;  // else they are copied again
     const std::int64_t count = rows.dim(0), ffn = down_.dim(shape_.input_first ? 1 : 2);
-    saved.row_weights =
-        saved.exchange->dispatch(context, saved.weights.view({saved.weights.numel(), 1}), 1)
-            .view({count});
+    saved.row_weights = sent_weights.arrived(context).view({count});
     saved.pre_activation = context.empty({count, 2 * ffn}, x.dtype(), Category::activation);
     multiply(context, batch, up_, rows, saved.pre_activation, saved);
     if (up_bias_) {
@@ -420,9 +382,17 @@ Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor&
                              .ends = saved.exchange->ends(),
                              .x = out});
     }
-    saved.exchange->combine(context, out, own);
+    auto back = exchange.give_back(context, out, async);
+    if (hides_exchange()) shared_->end_forward(context, batch, x, saved.shared);
+    exchange.combine(context, back, own);
   });
-  if (shared_) add_shared(context, batch, x, y, saved);
+  if (shared_) {
+    if (!hides_exchange()) {
+      shared_->begin_forward(context, batch, x, saved.shared);
+      shared_->end_forward(context, batch, x, saved.shared);
+    }
+    shared_->add_output(context, y, saved.shared);
+  }
   kept = std::move(owned);
   return y;
 }
@@ -431,8 +401,12 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
                                SavedActivationsPtr& kept) const {
   auto& saved = static_cast<Saved&>(*kept);
   const RouterShape& router = shape_.router;
+  const Async async = hides_exchange() ? Async::yes : Async::no;
   const Tensor grad_x = parallel_.all_rows(context, grad_y, [&](const Tensor& own) {
-    saved.gradient = saved.exchange->dispatch(context, share(grad_y), router.topk);
+    const TokenExchange& exchange = *saved.exchange;
+    auto sent = exchange.dispatch(context, share(grad_y), router.topk, async);
+    if (hides_exchange()) shared_->begin_backward(context, batch, grad_y, saved.shared);
+    saved.gradient = sent.arrived(context);
     const std::int64_t count = saved.gradient.dim(0);
     saved.activation = context.empty({count, saved.pre_activation.dim(1) / 2}, grad_y.dtype(),
                                      Category::activation);
@@ -454,11 +428,13 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
     const Tensor grad_rows =
         context.empty(saved.gradient.shape(), grad_y.dtype(), Category::activation);
     multiply_gradient(context, batch, up_, saved.pre_activation, grad_rows, saved);
-    saved.exchange->combine(context, grad_rows, own);
-
+    auto back = exchange.give_back(context, grad_rows, async);
+    auto back_weights = exchange.give_back(context, grad_row_weights.view({count, 1}), async);
+    if (hides_exchange()) shared_->end_backward(context, batch, saved.shared);
+    exchange.combine(context, back, own);
     const Tensor grad_weights =
         context.empty({saved.weights.numel(), 1}, DType::f32, Category::activation);
-    saved.exchange->combine_pairs(context, grad_row_weights.view({count, 1}), grad_weights);
+    exchange.combine_pairs(context, back_weights, grad_weights);
     saved.grad_logits = context.empty(saved.logits.shape(), DType::f32, Category::activation);
     if (saved.shares) scale(context, saved.shares, batch.loss_scale);
     route_backward(context, {.shape = router,
@@ -482,7 +458,13 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
   });
   saved.logits = saved.chosen = saved.weights = saved.shares = Tensor();
   if (!adds_down_bias()) saved.row_weights = Tensor();
-  if (shared_) add_shared_gradient(context, batch, grad_y, grad_x, saved);
+  if (shared_) {
+    if (!hides_exchange()) {
+      shared_->begin_backward(context, batch, grad_y, saved.shared);
+      shared_->end_backward(context, batch, saved.shared);
+    }
+    shared_->add_gradient(context, grad_x, saved.shared);
+  }
   return grad_x;
 }
 
@@ -510,7 +492,7 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
                                     .grad_bias = down_bias_.gradient(context)});
   }
   const Tensor rows =
-      saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk);
+      saved.rows ? saved.rows : saved.exchange->dispatch(context, saved.x, shape_.router.topk).rows;
   add_gradient(context, up_, saved.pre_activation, rows, saved);
   if (up_bias_) {
     grouped_bias_backward(
@@ -518,7 +500,6 @@ void Experts::backward_weight(Context& context, const MicroBatch& batch,
         {.ends = ends, .grad = saved.pre_activation, .grad_bias = up_bias_.gradient(context)});
   }
   if (shared_) shared_->backward_weight(context, batch, saved.shared);
-  if (shared_gate_) shared_gate_->backward_weight(context, saved.gate);
   kept.reset();
 }
 

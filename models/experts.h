@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "models/mlp.h"
 #include "models/module.h"
+#include "models/shared_expert.h"
 #include "models/transformer.h"
 #include "parallel/token_exchange.h"
 
@@ -23,8 +23,8 @@ class Experts final : public Module {
   // Makes the parameters NAME.router.weight (E, H), NAME.experts.up (E, 2F, H), gate then up, and
   // NAME.experts.down (E, H, F), or with inputs first (E, H, 2F) and (E, F, H); with biases also
   // NAME.router.bias (E), NAME.experts.up_bias (E, 2F), NAME.experts.down_bias (E, H); with a
-  // shared expert also those of an Mlp, NAME.shared, and with its gate NAME.shared_gate.weight (1,
-  // H); with biases that balance the buffer NAME.router.expert_bias (E).
+  // shared expert also its own (models/shared_expert.h); with biases that balance the buffer
+  // NAME.router.expert_bias (E).
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
   // What the layers with experts report: tokens_per_expert, router_entropy, of the losses that the
@@ -58,6 +58,8 @@ class Experts final : public Module {
                     const Saved&) const;
   // Whether this rank adds the biases of the down-projections: one of those that share an expert.
   bool adds_down_bias() const;
+  // Whether the shared expert's work runs while rows are on their way.
+  bool hides_exchange() const { return shared_ != nullptr && parallel_.exchange_ranks() > 1; }
   // This rank's share of x's rows.
   Tensor share(const Tensor& x) const;
   // Routes the rows of `own`, this rank's share of x.
@@ -70,15 +72,10 @@ class Experts final : public Module {
   ParallelContext parallel_;
   ExpertsShape shape_;
   std::int64_t layer_;
-  // Adds the shared expert's output for x to y; the gradient of x to grad_x.
-  void add_shared(Context&, const MicroBatch&, const Tensor& x, const Tensor& y, Saved&) const;
-  void add_shared_gradient(Context&, const MicroBatch&, const Tensor& grad_y, const Tensor& grad_x,
-                           Saved&) const;
 
   Weight router_, bias_, up_, down_;
   Weight router_bias_, up_bias_, down_bias_;
-  std::unique_ptr<Mlp> shared_;
-  std::unique_ptr<Linear> shared_gate_;
+  std::unique_ptr<SharedExpert> shared_;
 };
 
 }  // namespace trident

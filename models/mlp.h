@@ -22,6 +22,16 @@ class Mlp final : public Module {
                         SavedActivationsPtr&) const override;
   void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
+  // The halves of forward and backward_input: x → activation (T, F/t) → y, and grad_y → gradient of
+  // the up-projection's output → gradient of x.
+  Tensor forward_up(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const;
+  Tensor forward_down(Context&, const MicroBatch&, const Tensor& activation,
+                      SavedActivationsPtr&) const;
+  Tensor backward_down(Context&, const MicroBatch&, const Tensor& grad_y,
+                       SavedActivationsPtr&) const;
+  Tensor backward_up(Context&, const MicroBatch&, const Tensor& grad_up,
+                     SavedActivationsPtr&) const;
+
  private:
   struct Saved;
   bool swiglu_;

@@ -10,6 +10,10 @@
 
 namespace trident {
 
+// What an operation between the ranks of an expert exchange is for: rows to their experts, or their
+// results back.
+enum class Purpose : std::uint8_t { none, dispatch, combine };
+
 // One operation of one rank, as plain data. The thread that carries the operation out takes the
 // times. On a GPU that thread fills a queue, so they are the times of enqueuing.
 struct LoggedOperation {
@@ -18,6 +22,7 @@ struct LoggedOperation {
   std::int32_t peer = -1;                 // world rank at the other end of a message
   std::uint8_t group = 0;                 // the number given to ProcessGroup::log()
   std::uint8_t operation = 0;             // Operation (parallel/collectives/descriptor.h)
+  Purpose purpose = Purpose::none;
 };
 
 class OperationLog {

@@ -28,11 +28,10 @@
 #include "core/context.h"
 #include "core/tensor.h"
 #include "kernels/reduce_op.h"
+#include "parallel/operation_log.h"
 #include "parallel/transport/file_work.h"
 
 namespace trident {
-
-class OperationLog;
 
 enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
 enum class Async : bool { no, yes };
@@ -136,9 +135,11 @@ class ProcessGroup {
                   Async async = Async::no) const;
   // all_to_all with unequal parts (MPI_Alltoallv). Entry r·size + p of `counts`, the same on all
   // members, is the number of elements that rank r sends to rank p, its own included. A member's
-  // parts follow each other in its input, by receiver, and in its output, by sender.
+  // parts follow each other in its input, by receiver, and in its output, by sender. `purpose` is
+  // what the log says of it.
   Work all_to_all_v(Context&, const Tensor& input, const Tensor& output,
-                    const std::vector<std::int64_t>& counts, Async async = Async::no) const;
+                    const std::vector<std::int64_t>& counts, Async async = Async::no,
+                    Purpose purpose = Purpose::none) const;
   void barrier(Context&) const;  // the host waits too
 
   // Point-to-point messages arrive in order per (sender, receiver, channel). The receiver checks

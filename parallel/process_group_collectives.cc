@@ -72,7 +72,8 @@ CollectiveCase case_of(const Membership& own, Context& context, const Descriptor
 Work issue(const GroupHandle& group, Context& context, Async async, Descriptor descriptor,
            std::int64_t n, const Tensor& input, const Tensor& output,
            Algorithm asked = Algorithm::direct,
-           const std::shared_ptr<const CountsTable>& counts = nullptr) {
+           const std::shared_ptr<const CountsTable>& counts = nullptr,
+           Purpose purpose = Purpose::none) {
   ProcessGroup::Impl& impl = *group;
   const char* const operation = name_of(descriptor.operation).data();
   const CollectiveCase c = case_of(impl.membership, context, descriptor, n, asked);
@@ -103,12 +104,12 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   // `run` holds the group as a raw pointer: the group's own thread must not hold the last
   // reference.
   const bool looks = async == Async::no;  // an asynchronous one leaves its core to other work
-  auto run = [&impl, &context, descriptor, input, output, n, staging, counts, looks,
+  auto run = [&impl, &context, descriptor, input, output, n, staging, counts, looks, purpose,
               carry_out = row.run](const Access& access) {
     Exchange exchange(impl.membership, descriptor, collective_channel, looks,
                       reach_of(context, access));
     exchange.set_counts(counts.get());
-    const LoggedSpan span(exchange);
+    const LoggedSpan span(exchange, -1, purpose);
     carry_out(exchange, {.input = address(access, input),
                          .output = address(access, output),
                          .n = n,
@@ -237,7 +238,8 @@ Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tenso
 }
 
 Work ProcessGroup::all_to_all_v(Context& context, const Tensor& input, const Tensor& output,
-                                const std::vector<std::int64_t>& counts, Async async) const {
+                                const std::vector<std::int64_t>& counts, Async async,
+                                Purpose purpose) const {
   constexpr auto operation = "all_to_all_v";
   need(impl_, operation, "input", input);
   need(impl_, operation, "output", output);
@@ -259,7 +261,8 @@ Work ProcessGroup::all_to_all_v(Context& context, const Tensor& input, const Ten
   if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::all_to_all_v, input);
   d.count = table->hash();
-  return issue(impl_, context, async, d, table->most(), input, output, Algorithm::direct, table);
+  return issue(impl_, context, async, d, table->most(), input, output, Algorithm::direct, table,
+               purpose);
 }
 
 void ProcessGroup::barrier(Context& context) const {

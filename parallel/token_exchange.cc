@@ -99,29 +99,45 @@ void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_
   rows_ = context.from_host<std::int32_t>(shape, places, Category::activation);
 }
 
-Tensor TokenExchange::moved(Context& context, const Tensor& x, std::int64_t rows,
-                            std::vector<std::int64_t> counts) const {
-  Tensor y = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
-  for (std::int64_t& count : counts) count *= x.dim(1);
-  parallel_.exchange_group().all_to_all_v(context, x, y, counts);
-  return y;
+const Tensor& TokenExchange::Moving::arrived(Context& context) {
+  work.wait(context);
+  sent = Tensor();
+  return rows;
 }
 
-Tensor TokenExchange::dispatch(Context& context, const Tensor& x, std::int64_t divisor) const {
+TokenExchange::Moving TokenExchange::move(Context& context, const Tensor& x, std::int64_t rows,
+                                          std::vector<std::int64_t> counts, Async async,
+                                          Purpose purpose) const {
+  Moving moving{context.empty({rows, x.dim(1)}, x.dtype(), Category::activation), {}, x};
+  for (std::int64_t& count : counts) count *= x.dim(1);
+  moving.work =
+      parallel_.exchange_group().all_to_all_v(context, x, moving.rows, counts, async, purpose);
+  return moving;
+}
+
+TokenExchange::Moving TokenExchange::dispatch(Context& context, const Tensor& x,
+                                              std::int64_t divisor, Async async) const {
   Tensor rows = context.empty({pairs_.numel(), x.dim(1)}, x.dtype(), Category::activation);
   gather_rows(context, {.x = x, .indices = pairs_, .divisor = divisor, .y = rows});
-  return sent_.empty() ? rows : moved(context, rows, own_rows_, sent_);
+  if (sent_.empty()) return {.rows = rows};
+  return move(context, rows, own_rows_, sent_, async, Purpose::dispatch);
 }
 
-void TokenExchange::combine(Context& context, const Tensor& y, const Tensor& into) const {
-  const Tensor back = got_.empty() ? y : moved(context, y, pairs_.numel(), got_);
-  sum_rows(context, {.x = back, .rows = rows_, .y = into});
+TokenExchange::Moving TokenExchange::give_back(Context& context, const Tensor& y,
+                                               Async async) const {
+  if (got_.empty()) return {.rows = y};
+  return move(context, y, pairs_.numel(), got_, async, Purpose::combine);
 }
 
-void TokenExchange::combine_pairs(Context& context, const Tensor& y, const Tensor& into) const {
-  const Tensor back = got_.empty() ? y : moved(context, y, pairs_.numel(), got_);
+void TokenExchange::combine(Context& context, Moving& back, const Tensor& into) const {
+  sum_rows(context, {.x = back.arrived(context), .rows = rows_, .y = into});
+}
+
+void TokenExchange::combine_pairs(Context& context, Moving& back, const Tensor& into) const {
   const std::int64_t partial = parallel_.ranks_of_expert();
-  sum_rows(context, {.x = back, .rows = rows_.view({rows_.numel() / partial, partial}), .y = into});
+  sum_rows(context, {.x = back.arrived(context),
+                     .rows = rows_.view({rows_.numel() / partial, partial}),
+                     .y = into});
 }
 
 }  // namespace trident

@@ -13,6 +13,7 @@
 
 #include "core/context.h"
 #include "parallel/parallel_context.h"
+#include "parallel/process_group.h"
 
 namespace trident {
 
@@ -32,22 +33,31 @@ class TokenExchange {
 
   // Groups of rows by source, then by expert: (S·e) i64, as kernels/grouped_gemm.h has them.
   const Tensor& ends() const { return ends_; }
+  // Rows on their way. With Async::yes other work may run until they are needed.
+  struct Moving {
+    Tensor rows;
+    Work work;
+    Tensor sent;
+    const Tensor& arrived(Context& context);  // the stream waits; frees what was sent
+  };
   // x (T, H) → (Q, H): the tokens of the rows. `divisor`: K where x has a row for each token, 1
   // where it has one for each pair.
-  Tensor dispatch(Context&, const Tensor& x, std::int64_t divisor) const;
-  // into (T, H) := from y (Q, H) the sums over each token's experts, in ascending order, and over
-  // the ranks that share one, in group-rank order.
-  void combine(Context&, const Tensor& y, const Tensor& into) const;
+  Moving dispatch(Context&, const Tensor& x, std::int64_t divisor, Async = Async::no) const;
+  // The way back of y (Q, H), for the sums below.
+  Moving give_back(Context&, const Tensor& y, Async = Async::no) const;
+  // into (T, H) := the sums over each token's experts, in ascending order, and over the ranks that
+  // share one, in group-rank order.
+  void combine(Context&, Moving& back, const Tensor& into) const;
   // into (T·K, 1) := the same of y (Q, 1) for each pair.
-  void combine_pairs(Context&, const Tensor& y, const Tensor& into) const;
+  void combine_pairs(Context&, Moving& back, const Tensor& into) const;
 
  private:
   // Where ranks share experts: makes the order and the places of `partial` copies of each row.
   // `rows_for`: this rank's rows for the experts of each of these groups of ranks.
   void repeat(Context&, const ExpertRows&, std::int64_t partial,
               const std::function<std::int64_t(std::int64_t holder)>& rows_for);
-  Tensor moved(Context&, const Tensor& x, std::int64_t rows,
-               std::vector<std::int64_t> counts) const;
+  Moving move(Context&, const Tensor& x, std::int64_t rows, std::vector<std::int64_t> counts, Async,
+              Purpose) const;
 
   ParallelContext parallel_;
   std::vector<std::int64_t> sent_, got_;  // S·S rows by sender, then by receiver: there, and back

@@ -64,8 +64,10 @@ const char* to_string(EventCategory category) {
       return "weight_gather";
     case EventCategory::all_reduce:
       return "all_reduce";
-    case EventCategory::token_exchange:
-      return "token_exchange";
+    case EventCategory::token_dispatch:
+      return "token_dispatch";
+    case EventCategory::token_combine:
+      return "token_combine";
   }
   return "?";
 }

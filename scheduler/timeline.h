@@ -21,11 +21,12 @@ enum class EventCategory : uint8_t {
   gradient_reduction,  // over data-parallel ranks, bucket by bucket
   weight_gather,       // of ZeRO, over data-parallel ranks
   all_reduce,          // other: loss and norm, tied embeddings
-  token_exchange,      // between the ranks that hold a layer's experts
+  token_dispatch,      // tokens to the ranks that hold their experts
+  token_combine,       // the experts' results back
 };
-inline constexpr int event_categories = 11;
+inline constexpr int event_categories = 12;
 
-// "forward", ..., "token_exchange": the `cat` field of the Chrome trace.
+// "forward", ..., "token_combine": the `cat` field of the Chrome trace.
 const char* to_string(EventCategory category);
 
 // The lane of a category in a drawing: 0 for computes, 1 and up for communication. Each

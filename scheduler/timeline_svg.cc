@@ -20,7 +20,7 @@ constexpr double margin = 20.0;
 struct Look {
   EventCategory category;
   const char* label;
-  int red, green, blue;  // Okabe and Ito's; three of thin lanes are Tol's
+  int red, green, blue;  // Okabe and Ito's; four of thin lanes are Tol's
 };
 
 // In the order of the legend.
@@ -35,7 +35,8 @@ constexpr std::array<Look, event_categories> looks = {{
     {EventCategory::gradient_reduction, "gradient reduction", 0xcc, 0x79, 0xa7},
     {EventCategory::weight_gather, "weight gather", 0x88, 0x22, 0x55},
     {EventCategory::all_reduce, "other all-reduce", 0x33, 0x22, 0x88},
-    {EventCategory::token_exchange, "token exchange", 0x44, 0xaa, 0x99},
+    {EventCategory::token_dispatch, "token dispatch", 0x44, 0xaa, 0x99},
+    {EventCategory::token_combine, "token combine", 0x99, 0x99, 0x33},
 }};
 
 const Look& look(EventCategory category) {

@@ -33,8 +33,10 @@ char symbol(EventCategory category) {
       return '^';
     case EventCategory::all_reduce:
       return '*';
-    case EventCategory::token_exchange:
-      return '%';
+    case EventCategory::token_dispatch:
+      return '>';
+    case EventCategory::token_combine:
+      return '<';
   }
   return '?';
 }
@@ -136,12 +138,12 @@ std::string timeline_text(const Timeline& timeline, int columns) {
     return std::any_of(timeline.events.begin(), timeline.events.end(),
                        [&](const TimelineEvent& event) { return event.category == category; });
   };
-  for (const auto& [category, name] :
-       {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
-        std::pair{EventCategory::gradient_reduction, "reduction"},
-        std::pair{EventCategory::weight_gather, "weight gather"},
-        std::pair{EventCategory::all_reduce, "all-reduce"},
-        std::pair{EventCategory::token_exchange, "token exchange"}}) {
+  for (const auto& [category, name] : {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
+                                       std::pair{EventCategory::gradient_reduction, "reduction"},
+                                       std::pair{EventCategory::weight_gather, "weight gather"},
+                                       std::pair{EventCategory::all_reduce, "all-reduce"},
+                                       std::pair{EventCategory::token_dispatch, "token dispatch"},
+                                       std::pair{EventCategory::token_combine, "token combine"}}) {
     if (used(category)) text += fmt::format("  {} {}", symbol(category), name);
   }
   text += "\n";

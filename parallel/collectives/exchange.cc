@@ -251,8 +251,11 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
   report_late(text, std::move(late));
 }
 
-LoggedSpan::LoggedSpan(const Exchange& exchange, int peer)
-    : exchange_(exchange), peer_(peer), on_(exchange.group_.log && exchange.group_.log->on()) {
+LoggedSpan::LoggedSpan(const Exchange& exchange, int peer, Purpose purpose)
+    : exchange_(exchange),
+      peer_(peer),
+      purpose_(purpose),
+      on_(exchange.group_.log && exchange.group_.log->on()) {
   if (!on_) return;
   begin_ns_ = read_clock().wall_ns;
   sent_ = exchange.sent_;
@@ -266,7 +269,8 @@ LoggedSpan::~LoggedSpan() {
                   .bytes = exchange_.sent_ - sent_,
                   .peer = peer_ < 0 ? -1 : group.members[static_cast<std::size_t>(peer_)],
                   .group = group.log_number,
-                  .operation = static_cast<std::uint8_t>(exchange_.descriptor_.operation)});
+                  .operation = static_cast<std::uint8_t>(exchange_.descriptor_.operation),
+                  .purpose = purpose_});
 }
 
 Segment segment_of(std::int64_t count, int parts, int i) {

@@ -199,7 +199,7 @@ class Exchange {
 class LoggedSpan {
  public:
   // `peer`: the group rank at the other end of a message.
-  explicit LoggedSpan(const Exchange& exchange, int peer = -1);
+  explicit LoggedSpan(const Exchange& exchange, int peer = -1, Purpose purpose = Purpose::none);
   LoggedSpan(const LoggedSpan&) = delete;
   LoggedSpan& operator=(const LoggedSpan&) = delete;
   ~LoggedSpan();
@@ -207,6 +207,7 @@ class LoggedSpan {
  private:
   const Exchange& exchange_;
   int peer_;
+  Purpose purpose_;
   std::int64_t begin_ns_ = 0, sent_ = 0;
   bool on_;
 };

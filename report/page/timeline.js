@@ -5,7 +5,7 @@ const looks = {
   backward_weight: ['weight gradient', '#2fb58a'], optimizer: ['optimizer', '#f0803c'], transfer: ['transfer', '#8a8a8a'],
   tensor_parallel: ['tensor parallel', '#3f8fd0'], gradient_reduction: ['gradient reduction', '#cc79a7'],
   weight_gather: ['weight gather', '#b05588'], all_reduce: ['other all-reduce', '#8478d8'],
-  token_exchange: ['token exchange', '#44aa99'],
+  token_dispatch: ['token dispatch', '#44aa99'], token_combine: ['token combine', '#999933'],
 };
 const computes = ['forward', 'backward', 'backward_input', 'backward_weight', 'optimizer'];
 

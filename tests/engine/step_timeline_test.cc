@@ -64,6 +64,29 @@ TEST_P(DrawnIteration, ShowsEveryByteThatItsGroupsSent) {
   EXPECT_EQ(count[EventCategory::optimizer], config.world_size());
 }
 
+TEST(DrawnExchange, HasRowsOfTokensThatGoAndResultsThatComeBack) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "llama", dir.path(),
+      {"model.architecture=mixtral", R"(model.moe={"num_experts": 4, "router_topk": 2})",
+       "parallel.data_parallel_size=2", "parallel.expert_model_parallel_size=2",
+       "training.train_iters=2", "scheduler.warmup_iters=0", "logging.trace=true",
+       "runtime.threads_per_rank=1"});
+  std::map<std::string, int> count;
+  for (const TimelineEvent& event : train(config).timeline.events) {
+    const std::string what = event.name.substr(0, event.name.find(' '));
+    if (event.category == EventCategory::token_dispatch) ++count["dispatched by " + what];
+    if (event.category == EventCategory::token_combine) ++count["combined by " + what];
+  }
+  // Of each layer: the numbers of rows, rows, weights and gradients there, results, gradients of
+  // rows and of weights back.
+  const auto layers = static_cast<int>(config.model.num_layers) * config.world_size() *
+                      static_cast<int>(config.batch.gradient_accumulation_steps);
+  EXPECT_EQ(count, (std::map<std::string, int>{{"dispatched by all_gather", layers},
+                                               {"dispatched by dispatch", 3 * layers},
+                                               {"combined by combine", 3 * layers}}));
+}
+
 const Overrides all_axes{"parallel.data_parallel_size=2", "parallel.tensor_model_parallel_size=2",
                          "parallel.pipeline_model_parallel_size=2",
                          "zero_optimization.reduce_bucket_size=20000"};

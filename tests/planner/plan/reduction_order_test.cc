@@ -2,6 +2,7 @@
 // pipeline waits for another stage's reduction. Also the memory that this takes.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 
@@ -69,6 +70,40 @@ TEST(ReductionOrder, NoStageReducesBeforeItsLastGradientIsHandedOn) {
       }
     }
   }
+}
+
+// The exchanges of a layer's tokens: how many wait for each other, and how many leave time for
+// work.
+std::map<bool, int> exchanges(const Config& config) {
+  const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
+  const TracedStep step = planner.trace(0);
+  std::map<bool, int> found;
+  for (const TracedOperation& one : step.trace.operations()) {
+    if (one.group < 0) continue;
+    if (static_cast<Operation>(one.operation) == Operation::all_to_all_v) ++found[one.asynchronous];
+  }
+  return found;
+}
+
+TEST(ExpertExchange, RunsBesideTheSharedExpertIfThereIsOne) {
+  const TempDir dir;
+  const auto of = [&](const char* architecture, const char* moe) {
+    return exchanges(seeded_config(
+        "llama", dir.path(),
+        overrides_of({2, 1, 1}) + Overrides{std::string("model.architecture=") + architecture,
+                                            "parallel.expert_model_parallel_size=2",
+                                            std::string("model.moe=") + moe}));
+  };
+  const std::map<bool, int> without =
+      of("qwen3_moe", R"({"num_experts": 4, "router_topk": 2, "ffn_hidden_size": 36})");
+  EXPECT_EQ(without.count(true), 0U);
+  EXPECT_GT(without.at(false), 0);
+  const std::map<bool, int> beside =
+      of("qwen2_moe",
+         R"({"num_experts": 4, "router_topk": 2, "ffn_hidden_size": 36,
+          "shared_expert_intermediate_size": 20})");
+  EXPECT_EQ(beside.at(true), without.at(false));
+  EXPECT_EQ(beside.count(false), 0U);
 }
 
 // Full gradient buffers that live for one micro-batch can't wait.

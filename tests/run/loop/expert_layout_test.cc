@@ -58,6 +58,22 @@ TEST(ExpertLayouts, HoldersOfAnExpertChangeNoBitWhereEachMicroBatchIsReduced) {
   expect_same_bits(of({4, 1, 1}, parallel(4) + each_micro_batch), four);
 }
 
+// The shared expert's work runs while rows are on their way, which changes no order of additions.
+TEST(ExpertLayouts, ASharedExpertBesideTheExchangeChangesNoBit) {
+  const Overrides shared{"model.architecture=qwen2_moe",
+                         "model.moe.shared_expert_intermediate_size=20"};
+  const Outcome one = of({2, 1, 1}, shared + parallel(1) + each_micro_batch);
+  expect_same_bits(of({2, 1, 1}, shared + parallel(2) + each_micro_batch), one);
+  expect_same_bits(
+      of({2, 1, 2}, shared + parallel(2) + each_micro_batch + Overrides{"pipeline.schedule=zb_h1"}),
+      one);
+  expect_same_bits(of({2, 1, 1}, shared + parallel(2) + each_micro_batch +
+                                     Overrides{"activation_checkpointing.granularity=full"}),
+                   one);
+  const Outcome folded = of({1, 2, 1}, shared + parallel(2, 1));
+  EXPECT_LT(largest_relative_difference(folded.losses, of({1, 1, 1}, shared).losses), 1e-5);
+}
+
 // With one data rank only experts have several holders, whose gradients are reduced.
 TEST(ExpertLayouts, HoldersOnTensorRanksReduceEachMicroBatch) {
   const Outcome one = of({1, 2, 1}, parallel(1, 1) + each_micro_batch);
