@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/files/byte_buffer.h"
+#include "core/operation_trace.h"
 
 namespace trident {
 namespace {
@@ -26,6 +27,13 @@ Context::Context(Device& device, int threads, KernelOptions options)
 
 Context::~Context() {
   for (const auto& pending : pending_) pending->finish();
+}
+
+void Context::give_way() {
+  if (!turns_.shares()) return;
+  const int action = trace_ == nullptr ? -1 : trace_->action();
+  turns_.give_way();
+  if (trace_ != nullptr) trace_->resume_action(action);
 }
 
 void Context::keep(std::shared_ptr<Pending> pending) {

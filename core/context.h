@@ -16,6 +16,7 @@
 #include "core/ledger.h"
 #include "core/tensor.h"
 #include "core/thread_team.h"
+#include "core/turns.h"
 
 namespace trident {
 
@@ -69,6 +70,14 @@ class Context {
   // groups are recorded only if the groups exchange nothing (parallel/transport/planning.h).
   OperationTrace* trace() const { return trace_; }
   void set_trace(OperationTrace* trace) { trace_ = trace; }
+
+  // Runs two pieces of work, each of which gives way to the other where it waits for other ranks
+  // (core/turns.h). Operations stay recorded for the action of the piece that runs.
+  void take_turns(const std::function<void()>& first, const std::function<void()>& second) {
+    turns_.run(first, second);
+  }
+  bool shares_turns() const { return turns_.shares(); }
+  void give_way();
 
   // Enqueues the copy in the stream's order. `source` may be reused at once.
   void copy_from_host(const Tensor& destination, std::span<const std::byte> source);
@@ -126,6 +135,7 @@ class Context {
   std::unique_ptr<KernelState> kernel_state_;
   KernelClock kernel_clock_;
   OperationTrace* trace_ = nullptr;
+  Turns turns_;
   std::mutex pending_mutex_;
   std::vector<std::shared_ptr<Pending>> pending_;
   std::unique_ptr<Stream> stream_;  // last: its thread must end before the members that it uses

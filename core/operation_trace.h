@@ -65,6 +65,9 @@ class OperationTrace {
   // end_action().
   void begin_action() { action_ = actions_++; }
   void end_action() { action_ = -1; }
+  // The action to which operations belong now, and a return to it.
+  int action() const { return action_; }
+  void resume_action(int action) { action_ = action; }
   void clear();  // removes operations and actions
 
   // The clock readings before and after the last operation, on its stream.

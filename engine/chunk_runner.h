@@ -5,6 +5,7 @@
 // that share a bucket make the same calls in the same order, as the gathers are collective.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -61,6 +62,10 @@ class ChunkRunner {
   Tensor backward_input(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next);
   void backward_weight(const MicroBatch&, ChunkActivations&, const Buckets& next);
 
+  // Whether the weights of a module are gathered before each use (ZeRO stage 3).
+  bool gathers_weights() const {
+    return std::ranges::any_of(forward_buckets_, [](const Buckets& one) { return !one.empty(); });
+  }
   // The weights that an action of this kind needs first.
   const Buckets& first_buckets(Kind kind) const;
 

@@ -166,6 +166,15 @@ void ModelStageRunner::before_compute(const LoweredAction* next) {
       next != nullptr ? runner_of(next->chunk).first_buckets(next->kind) : ChunkRunner::Buckets();
 }
 
+void ModelStageRunner::pair(const std::function<void()>& forward,
+                            const std::function<void()>& backward) {
+  const bool gathers =
+      std::ranges::any_of(runners_, [](const ChunkRunner& one) { return one.gathers_weights(); });
+  if (!gathers) return context_.take_turns(forward, backward);
+  forward();
+  backward();
+}
+
 Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
   const auto it = from.find(key_of(stage, microbatch));
   if (it == from.end()) {

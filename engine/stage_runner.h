@@ -89,6 +89,8 @@ class ModelStageRunner final : public StageRunner {
   void mark(ClockReading& slot) override;
   std::int64_t memory() const override;
   void before_compute(const LoweredAction* next) override;
+  // The computes take turns where layers exchange tokens, unless weights are gathered for each use.
+  void pair(const std::function<void()>& forward, const std::function<void()>& backward) override;
 
  private:
   using Key = std::pair<int, std::int64_t>;  // stage, micro-batch counted over all passes

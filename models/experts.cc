@@ -348,7 +348,7 @@ Tensor Experts::forward(Context& context, const MicroBatch& batch, const Tensor&
                         SavedActivationsPtr& kept) const {
   auto owned = std::make_unique<Saved>();
   Saved& saved = *owned;
-  const Async async = hides_exchange() ? Async::yes : Async::no;
+  const Async async = hides_exchange() || context.shares_turns() ? Async::yes : Async::no;
   const Tensor y = parallel_.all_rows(context, x, [&](const Tensor& own) {
     const ExpertRows sorted = choose(context, batch, x, share(x), saved);
     balance(context, batch, x, saved);
@@ -401,7 +401,7 @@ Tensor Experts::backward_input(Context& context, const MicroBatch& batch, const 
                                SavedActivationsPtr& kept) const {
   auto& saved = static_cast<Saved&>(*kept);
   const RouterShape& router = shape_.router;
-  const Async async = hides_exchange() ? Async::yes : Async::no;
+  const Async async = hides_exchange() || context.shares_turns() ? Async::yes : Async::no;
   const Tensor grad_x = parallel_.all_rows(context, grad_y, [&](const Tensor& own) {
     const TokenExchange& exchange = *saved.exchange;
     auto sent = exchange.dispatch(context, share(grad_y), router.topk, async);

@@ -18,7 +18,10 @@ std::vector<std::int64_t> counts_of(Context& context, const ParallelContext& par
   const std::int64_t experts = rows.ends.dim(0), sources = parallel.exchange_ranks();
   std::vector<std::int64_t> counts(index(sources * experts));
   const Tensor ends = context.empty({sources, experts}, DType::i64, Category::activation);
-  parallel.exchange_group().all_gather(context, rows.ends, ends);
+  const Async async = context.shares_turns() ? Async::yes : Async::no;
+  const Work gathered = parallel.exchange_group().all_gather(context, rows.ends, ends, async);
+  context.give_way();
+  gathered.wait(context);
   if (context.is_planning()) {  // without data: equal shares
     const std::int64_t all = rows.pairs.numel();
     for (std::int64_t i = 0; i < sources * experts; ++i) {
@@ -100,6 +103,7 @@ void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_
 }
 
 const Tensor& TokenExchange::Moving::arrived(Context& context) {
+  if (moves) context.give_way();
   work.wait(context);
   sent = Tensor();
   return rows;
@@ -108,7 +112,8 @@ const Tensor& TokenExchange::Moving::arrived(Context& context) {
 TokenExchange::Moving TokenExchange::move(Context& context, const Tensor& x, std::int64_t rows,
                                           std::vector<std::int64_t> counts, Async async,
                                           Purpose purpose) const {
-  Moving moving{context.empty({rows, x.dim(1)}, x.dtype(), Category::activation), {}, x};
+  Moving moving{
+      context.empty({rows, x.dim(1)}, x.dtype(), Category::activation), {}, x, async == Async::yes};
   for (std::int64_t& count : counts) count *= x.dim(1);
   moving.work =
       parallel_.exchange_group().all_to_all_v(context, x, moving.rows, counts, async, purpose);

@@ -38,7 +38,10 @@ class TokenExchange {
     Tensor rows;
     Work work;
     Tensor sent;
-    const Tensor& arrived(Context& context);  // the stream waits; frees what was sent
+    bool moves = false;  // asynchronously
+    // The stream waits, after the rank's other work has had its turn (Context::give_way). Frees
+    // what was sent.
+    const Tensor& arrived(Context& context);
   };
   // x (T, H) → (Q, H): the tokens of the rows. `divisor`: K where x has a row for each token, 1
   // where it has one for each pair.

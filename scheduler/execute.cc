@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <utility>
 
 namespace trident {
 
@@ -54,15 +55,45 @@ void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::siz
     trace.events.reserve(list.size());  // marks are written later, so slots must not move
   }
   std::size_t next = begin;  // the compute after i
-  for (std::size_t i = begin; i < end; ++i) {
-    if (list[i].step == Step::compute) {
-      next = std::max(next, i + 1);
-      while (next < list.size() && list[next].step != Step::compute) ++next;
-      runner.before_compute(next < list.size() ? &list[next] : nullptr);
-    }
+  const auto prepare = [&](std::size_t i) {
+    if (list[i].step != Step::compute) return;
+    next = std::max(next, i + 1);
+    while (next < list.size() && list[next].step != Step::compute) ++next;
+    runner.before_compute(next < list.size() ? &list[next] : nullptr);
+  };
+  const auto enter = [&](std::size_t i) -> TracedAction& {
     TracedAction& event = trace.events.emplace_back();
     event.action = list[i];
+    return event;
+  };
+  for (std::size_t i = begin; i < end; ++i) {
+    prepare(i);
+    TracedAction& event = enter(i);
     runner.mark(event.begin);
+    if (list[i].fused && i + 1 < end) {
+      TracedAction& second = enter(i + 1);
+      bool one_ended = false;
+      const auto ended = [&] {
+        if (std::exchange(one_ended, true)) return;
+        runner.mark(event.end);
+        event.memory = runner.memory();
+        runner.mark(second.begin);
+      };
+      runner.pair(
+          [&, i] {
+            run(list[i], runner);
+            ended();
+          },
+          [&, i] {
+            prepare(i + 1);
+            run(list[i + 1], runner);
+            ended();
+          });
+      runner.mark(second.end);
+      second.memory = runner.memory();
+      ++i;
+      continue;
+    }
     run(list[i], runner);
     runner.mark(event.end);
     event.memory = runner.memory();

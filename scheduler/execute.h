@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/clock.h"
@@ -46,6 +47,13 @@ class StageRunner {
   // The bytes that the rank holds now; -1 if unknown.
   virtual std::int64_t memory() const { return -1; }
 
+  // Runs the two computes of a fused pair (Action::fused); each is called once. A runner may let
+  // them take turns.
+  virtual void pair(const std::function<void()>& forward, const std::function<void()>& backward) {
+    forward();
+    backward();
+  }
+
   // Called before each compute, with the next compute of this list (which may be in a later part)
   // or nullptr at the end. A runner can prefetch for it, for example its weights.
   virtual void before_compute(const LoweredAction* next) { static_cast<void>(next); }
@@ -65,8 +73,10 @@ struct ExecutionTrace {
 };
 
 // Runs `list` and records it in `trace`, which it clears first. An action enters the trace when it
-// begins. If the runner throws, the exception propagates and the last event is the action that
-// failed. `trace` must not be moved, copied or destroyed before the runner is synchronised.
+// begins. Of a fused pair whose computes take turns, the forward ends and the backward begins in
+// the trace when one of them has ended. If the runner throws, the exception propagates and the last
+// event is the action that failed. `trace` must not be moved, copied or destroyed before the runner
+// is synchronised.
 void execute(const std::vector<LoweredAction>& list, StageRunner& runner, ExecutionTrace& trace);
 // Runs the actions [begin, end) only. A call with begin = 0 clears `trace` and reserves space for
 // all of `list`; a later part continues where the previous part ended.

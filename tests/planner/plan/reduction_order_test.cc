@@ -106,6 +106,28 @@ TEST(ExpertExchange, RunsBesideTheSharedExpertIfThereIsOne) {
   EXPECT_EQ(beside.count(false), 0U);
 }
 
+// In a fused pair the forward's exchanges run beside the backward's work, and the other way round.
+TEST(ExpertExchange, OfAFusedPairRunsBesideTheOtherMicroBatch) {
+  const TempDir dir;
+  const auto of = [&](const Overrides& overrides) {
+    return exchanges(seeded_config(
+        "llama", dir.path(),
+        overrides_of({2, 1, 2, 2}) +
+            Overrides{"model.architecture=mixtral",
+                      R"(model.moe={"num_experts": 4, "router_topk": 2})",
+                      "parallel.expert_model_parallel_size=2", "batch.micro_batch_size=1"} +
+            overrides));
+  };
+  const std::map<bool, int> fused = of({"pipeline.schedule=dualpipev"});
+  EXPECT_GT(fused.at(true), 0);
+  EXPECT_EQ(of({"pipeline.schedule=zbv"}).count(true), 0U);
+  // Weights that are gathered for each use are those of one compute at a time.
+  EXPECT_EQ(of({"pipeline.schedule=dualpipev", "zero_optimization.stage=3",
+                "zero_optimization.stage3_param_persistence_threshold=0"})
+                .count(true),
+            0U);
+}
+
 // Full gradient buffers that live for one micro-batch can't wait.
 TEST(ReductionOrder, EachMicroBatchIsReducedInItsBackward) {
   const TempDir dir;
