@@ -73,6 +73,8 @@ void expert_gguf_keys(const Config& config, const GgufExperts& there, GgufForm& 
   refuse(
       model.head_dim * model.num_attention_heads != model.hidden_size && !there.may_have_any_heads,
       "has heads of hidden_size / num_attention_heads only");
+  refuse(model.num_query_groups != model.num_attention_heads && !there.may_group_queries,
+         "has as many heads of keys and values as of queries (num_query_groups)");
   form.sizes.emplace_back("expert_count", moe.num_experts);
   form.sizes.emplace_back("expert_used_count", moe.router_topk);
   form.sizes.emplace_back("expert_feed_forward_length", moe.ffn_hidden_size);

@@ -32,6 +32,7 @@ nlohmann::json moe_model(HuggingFaceConfig&, const ReadExperts&, std::int64_t ff
 struct GgufExperts {
   bool normalized = false;  // a token's weights are divided by their sum
   bool may_be_tied = true, may_have_any_heads = true;
+  bool may_group_queries = true;  // fewer heads of keys and values than of queries
 };
 // The keys that llama.cpp reads of models with experts. Throws RequestError for a model that it
 // would compute otherwise, or not load.

@@ -221,6 +221,11 @@ std::string olmoe_read_config(HuggingFaceConfig& hf) {
 void qwen2_moe_gguf_keys(const Config& config, GgufForm& form) {
   expert_gguf_keys(config, {.may_be_tied = false, .may_have_any_heads = false}, form);
 }
+void olmoe_gguf_keys(const Config& config, GgufForm& form) {
+  expert_gguf_keys(config,
+                   {.may_be_tied = false, .may_have_any_heads = false, .may_group_queries = false},
+                   form);
+}
 void qwen3_moe_gguf_keys(const Config& config, GgufForm& form) {
   expert_gguf_keys(config, {.normalized = true}, form);
 }
@@ -260,7 +265,7 @@ const FamilyFormatTables& olmoe_tables() {
                                          .write_config = olmoe_write_config,
                                          .read_config = olmoe_read_config,
                                          .gguf_architecture = "olmoe",
-                                         .gguf_keys = qwen2_moe_gguf_keys};
+                                         .gguf_keys = olmoe_gguf_keys};
   return tables;
 }
 

@@ -345,7 +345,9 @@ def test_model_there(program, rng, model, outtype, path):
     there = LlamaCpp(path)
     ids = [rng.randrange(model.config.vocab_size) for _ in range(256)]
     ratio = math.exp(there.loss(ids) - model.loss(ids))
-    assert abs(ratio - 1) < TOLERANCE[outtype], ratio
+    # Rounding may give a token another expert.
+    routed = 3 if hasattr(model.config, "num_experts_per_tok") and outtype != "f32" else 1
+    assert abs(ratio - 1) < routed * TOLERANCE[outtype], ratio
     if outtype != "f32":
         return
     with torch.no_grad():
@@ -461,7 +463,8 @@ def main():
                 ("mixtral", True, {"num_local_experts": 4, "head_dim": 24}),
                 ("qwen2_moe", False, experts | {"shared_expert_intermediate_size": 80}),
                 ("qwen3_moe", True, experts | {"norm_topk_prob": True, "head_dim": 16}),
-                ("olmoe", False, {"num_experts": 8, "num_experts_per_tok": 3}),
+                ("olmoe", False, {"num_experts": 8, "num_experts_per_tok": 3,
+                                  "num_key_value_heads": 4}),
                 ("deepseek_v3", False, deepseek),
                 ("deepseek_v3", True, deepseek | {"norm_topk_prob": False} | scaled(
                     "yarn", factor=4.0, original_max_position_embeddings=64, mscale=0.8,

@@ -62,6 +62,14 @@ TEST(GgufForm, OfDeepseekNeedsWhatLlamaCppComputesAlike) {
             "");
 }
 
+TEST(GgufForm, OfOlmoeHasAHeadOfKeysForEachOfQueries) {
+  constexpr auto olmoe = R"({
+    "architecture": "olmoe", "num_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+    "ffn_hidden_size": 48, "vocab_size": 100, "moe": {"num_experts": 4, "router_topk": 2}})";
+  EXPECT_EQ(refusal(olmoe, {}), "");
+  EXPECT_THAT(refusal(olmoe, {"model.num_query_groups=2"}), HasSubstr("num_query_groups"));
+}
+
 TEST(GgufForm, OfGptOssHasItsWindowsAndSaysWhatIsRounded) {
   const auto windows = [](const char* layers) {
     return std::vector<std::string>{"model.sliding_window=16",
