@@ -12,7 +12,7 @@ set(TRIDENT_PUBLIC_HEADERS
     parallel/transport/endpoint.h parallel/collectives/collective.h
     parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h
     models/module.h models/architecture.h models/family_formats.h models/attention.h models/experts.h models/head_norm.h models/mlp.h models/norm.h
-    models/block.h models/embedding.h models/head.h models/layer_name.h models/multi_token.h models/output_layer.h models/statistics.h models/transformer.h
+    models/block.h models/embedding.h models/head.h models/layer_name.h models/multi_token.h models/output_layer.h models/shared_expert.h models/statistics.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
     engine/setup/registry.h engine/optimizer/optimizer.h run/loop/trainer.h
@@ -26,7 +26,7 @@ set(TRIDENT_INCLUDED_HEADERS
     base/files/file.h
     core/allocator.h core/block_pool.h core/clock.h core/countdown.h base/files/file_system.h core/kernel_clock.h
     core/ledger.h
-    core/thread_team.h
+    core/thread_team.h core/turns.h
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/collectives/host_runs.h

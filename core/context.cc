@@ -31,9 +31,9 @@ Context::~Context() {
 
 void Context::give_way() {
   if (!turns_.shares()) return;
-  const int action = trace_ == nullptr ? -1 : trace_->action();
+  const auto place = trace_ == nullptr ? OperationTrace::Place() : trace_->place();
   turns_.give_way();
-  if (trace_ != nullptr) trace_->resume_action(action);
+  if (trace_ != nullptr) trace_->resume(place);
 }
 
 void Context::keep(std::shared_ptr<Pending> pending) {

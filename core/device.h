@@ -139,7 +139,11 @@ class Device {
 class NamedRange {
  public:
   template <class Name>
-  NamedRange(Device& device, const Name& name) : device_(device.has_ranges() ? &device : nullptr) {
+  NamedRange(Device& device, const Name& name) : NamedRange(device, true, name) {}
+  // Without `wanted` there is none.
+  template <class Name>
+  NamedRange(Device& device, bool wanted, const Name& name)
+      : device_(wanted && device.has_ranges() ? &device : nullptr) {
     if (device_ != nullptr) device_->begin_range(name());
   }
   ~NamedRange() {

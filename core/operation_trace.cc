@@ -15,7 +15,7 @@ int OperationTrace::number_of(const std::string& name, int size, int rank) {
 void OperationTrace::clear() {
   operations_.clear();
   timed_.clear();
-  action_ = -1;
+  place_ = {};
   actions_ = 0;
 }
 

@@ -54,8 +54,16 @@ class OperationTrace {
   explicit OperationTrace(Of of = Of::all) : of_(of) {}
   bool has_kernels() const { return of_ == Of::all; }
 
+  // Where operations belong: to an action, and perhaps to work that is done again, which has no
+  // model_flops.
+  struct Place {
+    int action = -1;
+    bool repeats = false;
+  };
+
   void add(TracedOperation operation) {
-    operation.action = action_;
+    operation.action = place_.action;
+    if (place_.repeats) operation.model_flops = 0;
     operations_.push_back(operation);
   }
   // The index of the group. It stays the same while the trace lives.
@@ -63,11 +71,12 @@ class OperationTrace {
 
   // Operations from here on belong to the next action (of the schedule, for example), until
   // end_action().
-  void begin_action() { action_ = actions_++; }
-  void end_action() { action_ = -1; }
-  // The action to which operations belong now, and a return to it.
-  int action() const { return action_; }
-  void resume_action(int action) { action_ = action; }
+  void begin_action() { place_ = {actions_++}; }
+  void end_action() { place_ = {}; }
+  // The place of operations now, a return to it, and one to the action begun last.
+  Place place() const { return place_; }
+  void resume(const Place& place) { place_ = place; }
+  void resume_last_action() { place_ = {actions_ - 1}; }
   void clear();  // removes operations and actions
 
   // The clock readings before and after the last operation, on its stream.
@@ -90,7 +99,8 @@ class OperationTrace {
     Marks marks = {};
   };
   std::deque<Timed> timed_;  // a deque, because callers keep references to the marks
-  int action_ = -1, actions_ = 0;
+  Place place_;
+  int actions_ = 0;
 };
 
 }  // namespace trident

@@ -17,8 +17,8 @@ class Turns {
   Turns& operator=(const Turns&) = delete;
 
   // Runs both on the calling thread and returns when both have ended. `first` begins; `second`
-  // begins when `first` gives way, or after it. If one throws, the other is unwound, by an
-  // exception of no type that anybody knows, and the exception propagates. Not reentrant.
+  // begins when `first` gives way, or after it. If one throws, the other's give_way() throws, too,
+  // so that its stack is unwound, and the first exception propagates. Not reentrant.
   void run(const std::function<void()>& first, const std::function<void()>& second);
   // Lets the other piece run until it gives way or ends. Returns at once outside run() and where
   // the other has ended.

@@ -170,9 +170,13 @@ void ModelStageRunner::pair(const std::function<void()>& forward,
                             const std::function<void()>& backward) {
   const bool gathers =
       std::ranges::any_of(runners_, [](const ChunkRunner& one) { return one.gathers_weights(); });
-  if (!gathers) return context_.take_turns(forward, backward);
-  forward();
-  backward();
+  if (gathers) return StageRunner::pair(forward, backward);
+  const NamedRange range(context_.device(), [] { return std::string("forward and backward"); });
+  in_pair_ = true;
+  context_.take_turns(forward, backward);
+  in_pair_ = false;
+  // The sends that follow belong to the second action, whichever ended last.
+  if (context_.trace() != nullptr) context_.trace()->resume_last_action();
 }
 
 Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
@@ -187,7 +191,8 @@ Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int mi
 }
 
 NamedRange ModelStageRunner::named(const char* action, int chunk, int microbatch) const {
-  return NamedRange(context_.device(), [&] {
+  // Ranges of computes that take turns would cross.
+  return NamedRange(context_.device(), !in_pair_, [&] {
     return std::string(action) + ", stage " + std::to_string(chunk_at(chunk).stage) +
            ", micro-batch " + std::to_string(microbatch);
   });

@@ -129,6 +129,7 @@ class ModelStageRunner final : public StageRunner {
   Shape shape_;
 
   int first_channel_;
+  bool in_pair_ = false;
   WeightStash* stash_ = nullptr;
   bool each_microbatch_ = false;
   std::function<void()> update_;

@@ -6,6 +6,7 @@
 
 #include "kernels/elementwise.h"
 #include "kernels/heads.h"
+#include "models/recomputed.h"
 
 namespace trident {
 
@@ -53,7 +54,8 @@ MultiTokenLayer::MultiTokenLayer(const ParallelContext& parallel, const Transfor
                                    .in = 2 * shape.hidden,
                                    .out = {shape.hidden},
                                    .init_deviation = shape.init_deviation})),
-      block_(std::move(block)),
+      block_(shape.recompute_further ? std::make_unique<Recomputed>(std::move(block))
+                                     : std::move(block)),
       norm_(norm(parallel, shape, name_of(shape, depth) + ".shared_head_norm")),
       output_(std::move(output)),
       lookup_(parallel, std::move(embedding), shape.padding_token) {}

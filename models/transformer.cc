@@ -114,6 +114,7 @@ TransformerShape transformer_shape(const Config& config) {
           .label_smoothing = static_cast<float>(config.training.label_smoothing),
           .seed = static_cast<std::uint64_t>(config.training.seed),
           .recompute_attention = config.activation_checkpointing.granularity == "selective",
+          .recompute_further = config.activation_checkpointing.granularity == "full",
           .dtype = dtype_of(config.precision.dtype),
           .logit_bytes = std::int64_t{config.runtime.device == "cuda" ? 1024 : 64} << 20};
 }

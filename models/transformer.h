@@ -98,7 +98,9 @@ struct TransformerShape {
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
   std::uint64_t seed = 0;
   bool recompute_attention = false;  // backward recomputes attention's core
-  DType dtype = DType::f32;          // of weights and activations
+  // Backward recomputes the blocks of layers that predict further tokens.
+  bool recompute_further = false;
+  DType dtype = DType::f32;  // of weights and activations
   // The largest size of the logits that exist at a time, in bytes. It is larger on a GPU, as each
   // part adds to the complete gradient of the table.
   std::int64_t logit_bytes = 64 << 20;
