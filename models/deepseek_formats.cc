@@ -240,9 +240,11 @@ void deepseek_v3_gguf_keys(const Config& config, GgufForm& form) {
   refuse(moe.router_score_function != "sigmoid" || moe.shared_expert_intermediate_size == 0,
          "needs sigmoid scores and a shared expert");
   refuse(moe.num_experts < 2 || moe.num_experts > 1024, "has from 2 to 1024 experts");
-  refuse((m.q_lora_rank == 0) != (m.num_layers == 26 || m.num_layers == 27),
-         "has queries without a latent (q_lora_rank null) where it has 26 or 27 layers, and there "
-         "alone");
+  const bool plain =
+      m.num_layers == 26 || m.num_layers == 27 || (m.num_layers == 48 && m.vocab_size == 128256);
+  refuse((m.q_lora_rank == 0) != plain,
+         "has queries without a latent (q_lora_rank null) where it has 26 or 27 layers, or 48 and "
+         "128256 tokens, and there alone");
   refuse(scaling.rope_type != "default" && scaling.rope_type != "yarn",
          "has rope_type yarn or default only");
   form.sizes = {{"context_length", m.max_position_embeddings},

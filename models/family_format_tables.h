@@ -43,8 +43,8 @@ struct StoredTensor {
   // A tensor for each layer that predicts further tokens, which has all rows again. The "*" is its
   // index.
   bool of_further_layers = false;
-  // Of a tensor of all experts: the GGUF tensor of every other column, where `gguf` has the columns
-  // before them; and whether each expert's matrix has its inputs first, in GGUF last.
+  // Of a tensor of all experts: the GGUF tensor of its odd columns, where `gguf` has the even ones;
+  // and whether each expert's matrix has its inputs first, in GGUF last.
   std::string_view gguf_other_columns = {};
   bool inputs_first = false;
 };

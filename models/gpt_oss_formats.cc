@@ -146,13 +146,13 @@ void gpt_oss_gguf_keys(const Config& config, GgufForm& form) {
   Config alike = config;
   ModelConfig& model = alike.model;
   // llama.cpp lets every other layer slide, from the first on. With a window as long as the
-  // positions it doesn't matter which.
+  // positions, or none, it doesn't matter which.
   const auto window = std::exchange(model.sliding_window, {});
   const std::int64_t positions = model.max_position_embeddings;
-  if (!window || *window < positions) {
+  if (window && *window < positions) {
     for (std::int64_t i = 0; i < model.num_layers; ++i) {
-      const bool slides =
-          window && std::ranges::find(model.window_layers, i) != model.window_layers.end();
+      const auto& layers = model.window_layers;
+      const bool slides = std::ranges::find(layers, i) != layers.end();
       if (slides == (i % 2 == 0)) continue;
       throw RequestError(
           "llama.cpp's gpt-oss has a sliding window in every other layer, from the first on; this "
@@ -167,7 +167,7 @@ void gpt_oss_gguf_keys(const Config& config, GgufForm& form) {
         "llama.cpp rounds the bounds of yarn's frequencies, which this model's rope_scaling "
         "(truncate false) doesn't");
   }
-  model.attention_bias = false;  // its gpt-oss has one, as this family always does
+  model.attention_bias = false;  // llama.cpp's gpt-oss has it, unlike its other families
   expert_gguf_keys(alike, {.normalized = model.moe.norm_topk_prob, .may_be_tied = false}, form);
   form.sizes.emplace_back("attention.sliding_window", window.value_or(positions));
 }

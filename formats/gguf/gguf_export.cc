@@ -44,8 +44,10 @@ std::vector<std::pair<std::string, const GgufForm::Name*>> find(const GgufForm& 
                                                                 const std::string& name) {
   std::vector<std::pair<std::string, const GgufForm::Name*>> found;
   for (const GgufForm::Name& one : form.names) {
-    if (const auto to = mapped_name(name, one.hugging_face, one.gguf))
-      found.emplace_back(*to, &one);
+    const auto to = mapped_name(name, one.hugging_face, one.gguf);
+    // A family's table may name a tensor that the table it builds on has, too.
+    const auto is_same = [&](const auto& other) { return other.first == *to; };
+    if (to && std::ranges::none_of(found, is_same)) found.emplace_back(*to, &one);
   }
   return found;
 }
@@ -276,7 +278,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
       }
       for (const auto& [renamed, entry] : found) {
         const auto shape = shape_of(weight, part, renamed, entry->columns);
-        if (!tensors.empty() && tensors.back().name == renamed) {
+        if (!tensors.empty() && tensors.back().name == renamed) {  // of the next expert
           ++tensors.back().shape[0];
         } else {
           tensors.push_back({renamed, shape, stored_as(renamed, shape, wanted)});

@@ -245,7 +245,8 @@ def test_file(program, model, outtype, path):
                 f"{kind}.rope.dimension_count": config.qk_rope_head_dim,
                 f"{kind}.attention.key_length": scores,
                 f"{kind}.attention.value_length": config.v_head_dim,
-                f"{kind}.attention.q_lora_rank": config.q_lora_rank,
+                **({f"{kind}.attention.q_lora_rank": config.q_lora_rank}
+                   if config.q_lora_rank else {}),
                 f"{kind}.attention.kv_lora_rank": config.kv_lora_rank,
                 f"{kind}.leading_dense_block_count": config.first_k_dense_replace,
                 f"{kind}.expert_shared_count": config.n_shared_experts,
@@ -469,6 +470,7 @@ def main():
                 ("deepseek_v3", True, deepseek | {"norm_topk_prob": False} | scaled(
                     "yarn", factor=4.0, original_max_position_embeddings=64, mscale=0.8,
                     mscale_all_dim=0.8)),
+                ("deepseek_v3", False, deepseek | {"q_lora_rank": None, "num_hidden_layers": 26}),
                 ("gpt_oss", False, {"num_local_experts": 5, "num_experts_per_tok": 2,
                                     "head_dim": 24, "sliding_window": 40}),
                 ("llama", False, biases | scaled(
