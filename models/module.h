@@ -33,7 +33,7 @@ class KeyValueCache {
   std::int64_t positions() const { return positions_; }
   Layer& of_layer(const void* layer) { return layers_[layer]; }
   // Whether every layer holds the positions that a query at `position` sees before itself. If not,
-  // a text can't go on from there; it can from position 0.
+  // a text can't be continued from there; it can from position 0.
   bool holds_before(std::int64_t position) const {
     return std::ranges::all_of(layers_, [&](const auto& one) {
       const Layer& layer = one.second;

@@ -177,7 +177,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=pathlib.Path, help="logging.dir")
     parser.add_argument("--to", choices=["wandb", "mlflow"], required=True)
-    parser.add_argument("--follow", action="store_true", help="go along with a run that goes on")
+    parser.add_argument("--follow", action="store_true", help="follow a run in progress")
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS",
                         help="that --follow waits while no process has the run (%(default)s)")
     parser.add_argument("--project", default="trident", help="MLflow's experiment (%(default)s)")

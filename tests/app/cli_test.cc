@@ -375,7 +375,7 @@ TEST_F(CliTest, EveryIterationIsInMetricsAndTheIntervalThinsTheProgress) {
 }
 
 // The estimate of the remaining time uses this start's iterations.
-TEST_F(CliTest, ARunThatGoesOnShowsItsOwnProgress) {
+TEST_F(CliTest, AResumedRunShowsItsOwnProgress) {
   const auto to = [&](const char* iterations) {
     return run(train({"checkpoint.save=w", "checkpoint.save_interval=5", "logging.log_interval=4",
                       std::string("training.train_iters=") + iterations}));

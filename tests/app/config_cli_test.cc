@@ -78,7 +78,7 @@ TEST_F(CliTest, ARunTakesTheModelOfTheWeightsThatItBeginsWith) {
       {"/checkpoint/load: weights/config.json: there is no such file"});
 }
 
-TEST_F(CliTest, ARunThatGoesOnNeedsTheWeightsThatItBeganWithNoMore) {
+TEST_F(CliTest, AResumedRunNeedsTheWeightsThatItBeganWithNoMore) {
   train_once();
   json rest = config;
   rest.erase("model");

@@ -177,7 +177,7 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
 }
 
 // A resumed run uses its checkpoint's tokenizer, unless the config names another one.
-TEST_F(CliTest, ARunThatGoesOnKeepsItsTokenizer) {
+TEST_F(CliTest, AResumedRunKeepsItsTokenizer) {
   const auto go_on = [&](std::vector<std::string> more, const char* iterations) {
     more.insert(more.end(), {"model.vocab_size=300", "checkpoint.save_interval=2",
                              std::string("training.train_iters=") + iterations});

@@ -39,7 +39,7 @@ const std::vector<Case> kinds{
      {"precision.dtype=fp16", "precision.initial_scale_power=24", "precision.loss_scale_window=2",
       "precision.hysteresis=2"}}};
 
-TEST(Checkpoint, ARunThatStopsGoesOnToTheBit) {
+TEST(Checkpoint, ARunThatStopsResumesBitwiseIdentical) {
   for (const Case& c : kinds) {
     for (const Layout& layout : {Layout{1, 1, 1}, Layout{2, 1, 2}, Layout{2, 2, 1}}) {
       SCOPED_TRACE(std::string(c.name) + " " + name_of(layout));
@@ -60,7 +60,7 @@ TEST(Checkpoint, ARunThatStopsGoesOnToTheBit) {
 // The run stops in the middle of an action list that is never flushed. The micro-batches in flight
 // continue with the weights with which they began. The test resumes at several iterations, also
 // with fewer micro-batches than stages.
-TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
+TEST(Checkpoint, AnAsynchronousRunResumesBitwiseIdentical) {
   struct Pipeline {
     const char* schedule;
     Layout layout;

@@ -35,7 +35,7 @@ TEST(LostNodes, ARunThatHasNothingElseWaitsForThem) {
   EXPECT_THAT(killed_at(6, on_nodes(dir)), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
-TEST(LostNodes, ARunThatGoesOnWithoutThemSaysSo) {
+TEST(LostNodes, AResumedRunWithoutThemSaysSo) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, three_durable));
   fs::remove_all(dir / "nodes");

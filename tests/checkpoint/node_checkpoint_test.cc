@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
                  {.tensor = 2}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
+TEST(NodeCheckpoint, ResumesInAnotherLayout) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, {"zero_optimization.stage=1", "model.num_layers=2"}));
   fs::remove_all(fs::path(node_run_folder(dir)) / "node-1");

@@ -82,7 +82,7 @@ TEST_F(PartialLoad, TheWeightsAloneBeginARunAsAHuggingFaceDirectoryDoes) {
   EXPECT_EQ(sums_of(alone / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
 }
 
-TEST_F(PartialLoad, WithoutTheOptimizerTheRunGoesOnWhereItWas) {
+TEST_F(PartialLoad, WithoutTheOptimizerTheRunResumesWhereItWas) {
   const TempDir dir;
   EXPECT_THAT(begin(dir, excluding({"optimizer"})),
               HasSubstr("left out: the optimizer's state; read in"));
@@ -116,7 +116,7 @@ TEST_F(PartialLoad, WithoutThePlaceInTheDataSamplesBeginAnew) {
   EXPECT_EQ(open_checkpoint(both / "w/iteration-3").samples, 3 * batch);
 }
 
-TEST_F(PartialLoad, WithoutTheIterationTheDataGoesOn) {
+TEST_F(PartialLoad, WithoutTheIterationTheDataContinues) {
   const TempDir dir;
   begin(dir, excluding({"iteration"}));
   const std::int64_t batch = config(dir).batch.global_batch_size;
@@ -127,7 +127,7 @@ TEST_F(PartialLoad, WithoutTheIterationTheDataGoesOn) {
 }
 
 // checkpoint.load's options apply to another run's checkpoint, and not to the run's own ones.
-TEST_F(PartialLoad, ARunThatHasBegunSoGoesOnFromItsOwnCheckpointsWhole) {
+TEST_F(PartialLoad, ARunThatHasBegunSoResumesFromItsOwnCheckpointsWhole) {
   const TempDir once, twice;
   const Overrides parts = excluding({"optimizer", "iteration"});
   begin(once, parts);

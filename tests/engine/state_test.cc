@@ -170,7 +170,7 @@ void expect_same(const IterationMetrics& a, const IterationMetrics& b) {
   EXPECT_EQ(a.consumed_tokens, b.consumed_tokens);
 }
 
-TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
+TEST(State, IsAllThatARunResumesFromInAnotherLayout) {
   const TempDir dir;
   const std::vector<Case> cases{
       {"fp32", {}},

@@ -48,7 +48,7 @@ class Plain {
   std::map<std::string, Outcome> made_;
 };
 
-TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
+TEST(Zero, StagesReductionsAndPipelinesAreBitwiseIdentical) {
   Plain plain("gpt2");
   for (const Combination& c : combinations({3, 2, 2, 3, 3})) {
     const int data = 2 + static_cast<int>(c[0]), tensor = 1 + static_cast<int>(c[1]),

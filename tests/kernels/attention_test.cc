@@ -546,7 +546,7 @@ TEST_P(AttentionTest, RotaryTurnsNeighboursOfPartsOfHeads) {
   }
 }
 
-TEST_P(AttentionTest, RotaryGoesOnAfterOtherPositions) {
+TEST_P(AttentionTest, RotaryContinuesAfterOtherPositions) {
   const AttentionShape whole{1, 9, 4, 2, 6};
   const Values x = random(9 * whole.row(), "x");
   const Tensor all = put(x, {9, whole.row()});

@@ -43,7 +43,7 @@ std::string label(const char* what, std::int64_t n, ReduceOp op = ReduceOp::sum)
          std::to_string(n) + "] " + std::string(name_of(op));
 }
 
-TEST_P(Collectives, AllReduceIsTheSerialReductionInRankOrderToTheBit) {
+TEST_P(Collectives, AllReduceIsBitwiseTheSerialReductionInRankOrder) {
   run([](const Seat& s) {
     for_each_type([&]<class T>() {
       for_each_op<T>([&](ReduceOp op) {

@@ -267,7 +267,7 @@ struct Special : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) {
+TEST_P(LocalErrors, AGroupWithoutTimeoutWaitsBeyondTheTimeoutButNotForOneThatHasEnded) {
   const milliseconds timeout = slowly(150), work = slowly(500);
   const auto devices = devices_of(3);
   run_local(3, GetParam().waiting(timeout), [&](Transport& transport) {

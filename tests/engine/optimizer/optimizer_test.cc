@@ -286,7 +286,7 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
   return norm;
 }
 
-TEST(GradientNorm, IsTheSameToTheBitHoweverGradientsAreDealt) {
+TEST(GradientNorm, IsBitwiseIdenticalHoweverGradientsAreDealt) {
   const double plain = norm_of({1, 1, 1}, {}, 1);
   EXPECT_GT(plain, 100);  // sqrt of about 140,000 parameters of variance 1
   for (const Layout layout : {Layout{2, 1, 1}, Layout{3, 1, 1}, Layout{4, 1, 1}}) {

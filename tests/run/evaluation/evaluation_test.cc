@@ -179,7 +179,7 @@ TEST_P(EvaluationTest, NoLayoutChangesTheLoss) {
   for (const auto& set : {std::vector{data}, {pipeline}, {pipeline, data}}) {
     const Evaluation other = with(set);
     for (std::size_t i = 0; i < alone.rows.size(); ++i) {
-      EXPECT_EQ(other.rows[i].loss_sum, alone.rows[i].loss_sum) << set.back() << ", to the bit";
+      EXPECT_EQ(other.rows[i].loss_sum, alone.rows[i].loss_sum) << set.back() << ", bit for bit";
     }
   }
   for (const auto& set : {std::vector{tensor},

@@ -72,7 +72,7 @@ TEST(GrowingBatches, NoLayoutChangesARun) {
             1e-5);
 }
 
-TEST(GrowingBatches, ARunThatGoesOnTakesTheBatchThatItsSamplesSay) {
+TEST(GrowingBatches, AResumedRunTakesTheBatchThatItsSamplesSay) {
   const TempDir whole, cut;
   const Overrides saved = small + growing + Overrides{"checkpoint.save_interval=2"};
   Job(run_config(whole.path(), saved)).run();

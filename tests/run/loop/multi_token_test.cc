@@ -160,7 +160,7 @@ TEST(MultiToken, TrainTheModelByTheirFactor) {
             trained.front()["auxiliary_losses"]["mtp_loss"]);
 }
 
-TEST(MultiToken, ARunGoesOnInAnotherLayout) {
+TEST(MultiToken, ARunResumesInAnotherLayout) {
   const TempDir whole, parts;
   train(config_of(whole.path(), two_layers));
   std::atomic<bool> stop{false};

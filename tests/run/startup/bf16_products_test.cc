@@ -91,7 +91,7 @@ TEST(Bf16Products, WhatAnEarlierRunHasFoundIsKept) {
   EXPECT_EQ(bf16_machine(bf16_config(), launch).kept.native, fast.native);
 }
 
-TEST(Bf16Products, ARunThatGoesOnKeepsItsWayAndNamesAnother) {
+TEST(Bf16Products, AResumedRunKeepsItsWayAndNamesAnother) {
   EXPECT_EQ(choose_bf16_products(bf16_config(), "native", measuring(fast)).text, "");
   const Bf16Choice stays = choose_bf16_products(bf16_config(), "native", measuring(slow));
   EXPECT_EQ(stays.way, "native");
@@ -125,7 +125,7 @@ TrainingJob job_of(const Config& config, Bf16Rates rates) {
   return prepare_job(LoadedConfig{.config = config}, Launch{}, {.writes = true}, measuring(rates));
 }
 
-TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
+TEST(Bf16Products, ARunWritesItsWayAndResumesWithIt) {
   const TempDir dir;
   const Overrides bf16{"precision.dtype=bf16", "runtime.device=cpu", "training.train_iters=4"};
   Config config = every_second(dir, bf16);
@@ -153,7 +153,7 @@ TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
   EXPECT_THAT(messages.all(), Not(HasSubstr("differs from the checkpoint: /runtime")));
 }
 
-TEST(Bf16Products, AnotherWayThatIsAskedForIsToldWhereARunGoesOn) {
+TEST(Bf16Products, AnotherWayThatIsAskedForIsReportedWhereARunResumes) {
   const TempDir dir;
   const Overrides bf16{"precision.dtype=bf16", "runtime.device=cpu", "training.train_iters=4"};
   {
