@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 
-// The sanitizers follow a change of stack only where they are told.
+// The sanitizers need a call at each change of stack.
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
 #elif defined(__SANITIZE_THREAD__)
@@ -73,7 +73,8 @@ struct Turns::Pair {
     pair.to_first();
   }
 
-  void begin_second() {
+  void begin_second(void* its_stack) {
+    stack = its_stack;
     second_state = State::begun;
     getcontext(&second_context);
     second_context.uc_stack = {.ss_sp = stack, .ss_flags = 0, .ss_size = kStackBytes};
@@ -133,10 +134,8 @@ Turns::~Turns() {
 }
 
 void Turns::run(const std::function<void()>& first, const std::function<void()>& second) {
-  if (stack_ == nullptr) stack_ = make_stack();
   pair_ = std::make_unique<Pair>();
   pair_->second = &second;
-  pair_->stack = stack_;
   try {
     first();
   } catch (const Unwind&) {
@@ -161,7 +160,10 @@ void Turns::give_way() {
     return;
   }
   if (pair.second_state == Pair::State::ended) return;
-  if (pair.second_state == Pair::State::waiting) pair.begin_second();
+  if (pair.second_state == Pair::State::waiting) {
+    if (stack_ == nullptr) stack_ = make_stack();
+    pair.begin_second(stack_);
+  }
   pair.to_second();
   if (pair.second_error) throw Unwind();
 }

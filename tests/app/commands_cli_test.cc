@@ -65,19 +65,25 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
 TEST_F(CliTest, BenchStepBalancesTheRoutingOfExperts) {
   const auto bench = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments{"bench", "step",     "c.json", "--iterations",
-                                       "1",     "--format", "json",   "--balanced-routing"};
+                                       "1",     "--format", "json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(arguments);
   };
-  const Outcome dense = bench({});
+  const Outcome dense = bench({"--balanced-routing"});
   EXPECT_EQ(dense.code, 2);
   EXPECT_THAT(dense.err, HasSubstr("--balanced-routing: the model has no experts"));
-  const Outcome outcome =
-      bench({"--set", "model.architecture=mixtral", "--set", "model.ffn_hidden_size=32", "--set",
-             "model.moe.num_experts=4", "--set", "parallel.data_parallel_size=2", "--set",
-             "parallel.expert_model_parallel_size=2", "--set", "runtime.threads_per_rank=1"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(json::parse(outcome.out).at("ranks"), 2);
+  std::vector<std::string> experts{
+      "--set", "model.architecture=mixtral", "--set", "model.ffn_hidden_size=32",
+      "--set", "model.moe.num_experts=4",    "--set", "parallel.data_parallel_size=2",
+      "--set", "runtime.threads_per_rank=1", "--set", "parallel.expert_model_parallel_size=2"};
+  const Outcome plain = bench(experts);
+  experts.emplace_back("--balanced-routing");
+  const Outcome balanced = bench(experts);
+  ASSERT_EQ(plain.code, 0) << plain.err;
+  ASSERT_EQ(balanced.code, 0) << balanced.err;
+  EXPECT_EQ(json::parse(balanced.out).at("ranks"), 2);
+  // Tokens have other experts, so the loss is another.
+  EXPECT_NE(json::parse(balanced.out).at("loss"), json::parse(plain.out).at("loss"));
 }
 
 TEST_F(CliTest, MachinesGoByNameFromAnyFolder) {
