@@ -97,7 +97,8 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   const bool shown = terminal_of(STDOUT_FILENO).live;
   std::int64_t done = 0;
   run_local(1, {}, [&](Transport& transport) {
-    Context context(*device, launch.cores, kernel_options(config));
+    Context context(*device, launch.cores,
+                    kernel_options(config.training, config.precision, config.runtime));
     score(
         context, transport, built_in_architectures(), weights, requests,
         [&](std::size_t i) { return fmt::format("{}:{}", name, lines[i]); },
@@ -204,7 +205,7 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       command
           ->add_option_function<std::string>(
               "--part", [&asked](const std::string& list) { asked.parts = parts_of(list); },
-              "train, validation, test or all, comma-separated; else what is held out, or all")
+              "train, validation, test or all, comma-separated; else the held-out parts, or all")
           ->type_name("TEXT:{train,validation,test,all}");
   auto* tokenizer = command->add_option(
       "--tokenizer", asked.tokenizer, "A tokenizer.json; else that of the weights, or of the run");
@@ -218,8 +219,8 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
                        "Override a key of the config: the layout, "
                        "precision.dtype=fp32, batch.micro_batch_size=8, data.sequence_length=512")
           ->allow_extra_args(false);
-  auto* ranks = command->add_option("--ranks", asked.ranks,
-                                    "World size; what the layout leaves is data-parallel");
+  auto* ranks =
+      command->add_option("--ranks", asked.ranks, "World size; the data-parallel size follows");
   command
       ->add_option("--score", options->score,
                    "Instead of texts: a file (or -) of JSON lines {\"context\": [ids], "

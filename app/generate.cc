@@ -182,7 +182,9 @@ int run(const Request& request, const Launch& launch) {
       products_of_weights(config, {request.directory, directory}, launch);
   std::vector<std::vector<std::int32_t>> texts;
   run_local(1, {}, [&](Transport& transport) {
-    Context context(*device, launch.cores, kernel_options(with_products));
+    Context context(
+        *device, launch.cores,
+        kernel_options(with_products.training, with_products.precision, with_products.runtime));
     texts = generate(context, transport, architectures, directory, prompt, options);
   });
   if (streams) {
@@ -257,7 +259,7 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
       ->add_option("--stop,--stop-strings", options->stop,
                    "A text ends at this string; may be given again")
       ->allow_extra_args(false);  // otherwise "[a,b]" would be a list
-  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of text");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Continue after the end of text");
   command->add_option("--seed", sampling.seed)
       ->check([](const std::string& text) -> std::string {
         std::uint64_t seed = 0;  // CLI11 clamps larger values

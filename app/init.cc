@@ -30,7 +30,7 @@ int init(const InitOptions& options) {
   const bool json = options.format == "json";
   if (standard && json) {
     throw RequestError(
-        "trident init: - is for the config; --format json tells where it was written");
+        "trident init: - is for the config; --format json reports where it was written");
   }
   if (standard) {
     fmt::print("{}", text);

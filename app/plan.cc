@@ -56,7 +56,8 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
     std::optional<std::string> memory;
     bool all_ranks = false;
   };
-  auto* command = app.add_subcommand("plan", "Show what a run would take, rank by rank");
+  auto* command =
+      app.add_subcommand("plan", "Show memory, FLOPs and traffic of a run, rank by rank");
   auto options = std::make_shared<Options>();
   add_config_options(*command, options->config);
   add_format_option(*command, options->format);
@@ -65,8 +66,8 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       "Memory a rank, such as 24GiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB): does it "
       "fit, and which settings would; exit code 2 where it doesn't");
   command->add_option("--machine", options->machine,
-                      "A machine's JSON file, or the name of one in configs/machines: what is "
-                      "\"auto\" is chosen for its devices, which needn't be here");
+                      "A machine's JSON file, or the name of one in configs/machines: values of "
+                      "\"auto\" are chosen for its devices, which needn't be here");
   command->add_flag("--all-ranks", options->all_ranks,
                     "A line for each kind of rank, however many there are");
   command->callback([options, &launch, &action] {

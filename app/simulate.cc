@@ -122,10 +122,10 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
           load_reported(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
-      Assumptions assumptions = Assumptions::of(config);
+      Assumptions assumptions = Assumptions::of(config.zero_optimization, config.parallel);
       if (!options->assume.empty()) assumptions.assume(options->assume);
       if (options->run.mtbf_hours > 0 && !(options->run.checkpoint_seconds > 0)) {
-        throw RequestError("--mtbf-hours: needs --checkpoint-seconds, what a save costs");
+        throw RequestError("--mtbf-hours: needs --checkpoint-seconds, the cost of a save");
       }
       const bool timeline = options->format == "svg" || options->format == "chrome";
       if (timeline && (options->run.tokens > 0 || options->run.mtbf_hours > 0)) {

@@ -203,7 +203,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   }
   StopSignals signals([](const char* name, bool) {
     print_error(
-        fmt::format("trident sweep: {}: stopping; the same command goes on from here", name));
+        fmt::format("trident sweep: {}: stopping; the same command resumes from here", name));
   });
   launch.start->join("sweep");
   SweepRequest request = request_of(options, launch);
@@ -261,7 +261,7 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
   add_format_option(*command, options->format);
   command
       ->add_option("--grid", options->grid,
-                   "What is combined: \"tp=1,2 pp=1,2 dp=1,2 chunks=1,2 schedule=1f1b,zb_h1 "
+                   "Values to combine: \"tp=1,2 pp=1,2 dp=1,2 chunks=1,2 schedule=1f1b,zb_h1 "
                    "zero=0,1,3 micro_batch_size=1,2\", config keys with dots too; or a JSON file "
                    "of lists by key")
       ->required();
@@ -270,7 +270,7 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
                    "Folder for reports and runs; an unfinished sweep there is continued")
       ->capture_default_str();
   command->add_flag("--overwrite", options->overwrite, "Start again where --out holds a sweep");
-  command->add_flag("--retry", options->retry, "Run again what has failed");
+  command->add_flag("--retry", options->retry, "Repeat failed runs");
   command->add_option("--iterations", options->iterations, "Timed iterations of a run")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();

@@ -214,7 +214,7 @@ void add_training(CLI::App& command, const Launch& launch, Action& action) {
       ->capture_default_str();
   auto* name = command
                    .add_option("--pre-tokenizer", options->pre_tokenizer,
-                               "Words are cut as this model's tokenizer does")
+                               "Texts are split into words as this model's tokenizer does")
                    ->check(CLI::IsMember(pattern_names()))
                    ->capture_default_str();
   command
@@ -223,8 +223,8 @@ void add_training(CLI::App& command, const Launch& launch, Action& action) {
       ->excludes(name);
   command
       .add_option("--document", options->document,
-                  "What of a text file is cut by itself: each line, as Tokenizer.train(files) has "
-                  "it, or the whole file")
+                  "The part of a text file that is split into words by itself: each line, as "
+                  "Tokenizer.train(files) has it, or the complete file")
       ->check(CLI::IsMember({"line", "file"}))
       ->capture_default_str();
   command.add_option("--json-key", training.json_key, "As data.json_key")->capture_default_str();

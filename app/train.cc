@@ -181,7 +181,7 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
   add_format_option(*command, options->format);
   command->add_flag("--progress", options->progress,
                     "With --format json: also lines of progress, on standard error");
-  command->add_flag("--quiet", options->quiet, "Print nothing but what goes wrong")
+  command->add_flag("--quiet", options->quiet, "Print problems only")
       ->excludes("--dry-run")
       ->excludes("--format");
   auto* pretended =

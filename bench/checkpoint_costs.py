@@ -138,8 +138,8 @@ def main():
         for _ in range(arguments.rounds):
             kinds = {"none": {},
                      "synchronous": {"checkpoint.save_interval": EVERY},
-                     "beside": {"checkpoint.save_interval": EVERY,
-                                "checkpoint.asynchronous": "true"}}
+                     "asynchronous": {"checkpoint.save_interval": EVERY,
+                                      "checkpoint.asynchronous": "true"}}
             for name, settings in kinds.items():
                 drop_cache()
                 lines, seconds, peak = train(folder, arguments, name, settings)
@@ -182,19 +182,20 @@ def main():
         print(f"{name:24} {value / 1e9:9.3f} GB" if name.endswith(("peak", "bytes"))
               else f"{name:24} {value:9.3f} s")
     def slower(of):  # in percent, against the other iterations of these runs, as a machine's speed drifts
-        return 100 * (m[f"beside {of}"] / m["beside step"] - 1)
+        return 100 * (m[f"asynchronous {of}"] / m["asynchronous step"] - 1)
 
     sync = m["synchronous pause"]
-    print(f"pause beside training: {100 * m['beside pause'] / sync:.1f}% of a synchronous save, "
-          f"{100 * m['beside pause'] / m['none step']:.1f}% of a step\n"
-          f"iterations beside a save: {slower('step after'):+.1f}%, "
-          f"beside the first one {slower('step after first'):+.1f}%\n"
+    pause = m["asynchronous pause"]
+    print(f"pause of an asynchronous save: {100 * pause / sync:.1f}% of a synchronous save, "
+          f"{100 * pause / m['none step']:.1f}% of a step\n"
+          f"iterations during a save: {slower('step after'):+.1f}%, "
+          f"during the first one {slower('step after first'):+.1f}%\n"
           f"throughput of a synchronous save: {100 * m['dd'] / sync:.0f}% of dd's\n"
           f"loading in another layout: {100 * m['plain read'] / m['load']:.0f}% of a plain read's "
           f"rate\n"
-          f"peak above a run without saves: {(m['beside peak'] - m['none peak']) / 1e6:.0f} MB")
+          f"peak above a run without saves: {(m['asynchronous peak'] - m['none peak']) / 1e6:.0f} MB")
     if not arguments.alone:
-        print(f"torch.distributed.checkpoint: save {m['dcp save']:.2f} s, beside training: pause "
+        print(f"torch.distributed.checkpoint: save {m['dcp save']:.2f} s, asynchronously: pause "
               f"{m['dcp pause']:.2f} s, all {m['dcp async']:.2f} s")
 
 

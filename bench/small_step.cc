@@ -33,7 +33,7 @@ void run(const Config& config, int steps) {
     const Devices devices(config);
     Context context(devices.of(0), 1);
     const Schedule schedule = schedule_of(config);
-    const Topology topology = topology_of(config, schedule, transport);
+    const Topology topology = topology_of(config.parallel, schedule, transport);
     RankModel model(context, config, *architecture_of(config), schedule, topology);
     Stepper stepper(model, schedule);
     model.initialise();

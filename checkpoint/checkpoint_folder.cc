@@ -200,17 +200,17 @@ std::vector<std::string> quarantined_in(const std::string& save) {
 }
 
 std::vector<std::int64_t> iterations_to_remove(const std::vector<FoundCheckpoint>& found,
-                                               const Retention& rules) {
-  if (rules.limit == 0) return {};
+                                               const Retention& retention) {
+  if (retention.limit == 0) return {};
   std::set<std::int64_t> stays;
   const std::vector<FoundCheckpoint> newest = newest_first(found);
   for (std::size_t i = 0; i < newest.size(); ++i) {
     const std::int64_t iteration = newest[i].iteration;
-    const bool milestone = rules.keep_every > 0 && iteration % rules.keep_every == 0;
-    if (static_cast<std::int64_t>(i) < rules.limit || milestone) stays.insert(iteration);
+    const bool milestone = retention.keep_every > 0 && iteration % retention.keep_every == 0;
+    if (static_cast<std::int64_t>(i) < retention.limit || milestone) stays.insert(iteration);
   }
   const auto best = std::ranges::min_element(newest, {}, loss_of);
-  if (rules.keep_best && best != newest.end() && std::isfinite(loss_of(*best))) {
+  if (retention.keep_best && best != newest.end() && std::isfinite(loss_of(*best))) {
     stays.insert(best->iteration);
   }
   std::vector<std::int64_t> gone;

@@ -107,7 +107,7 @@ std::int64_t largest_part(
 SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min_slice,
                    const std::map<std::string, std::string>& metadata, Weights weights)
     : dtype_(model.shape().dtype) {
-  if (weights == Weights::whole) {
+  if (weights == Weights::full) {
     whole_ = whole_weights(model);
     layout_ = lay_out_set(declarations(whole_, dtype_), usual_shard_bytes, metadata,
                           model.config().checkpoint.save);
@@ -116,7 +116,7 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
     if (!is_saved(tensor, dtype_)) continue;
     const std::optional<Share> share = share_of(tensor, tensor.holder, min_slice);
     if (!share) continue;
-    if (tensor.kind == StateKind::weight && weights == Weights::whole) {
+    if (tensor.kind == StateKind::weight && weights == Weights::full) {
       add_weight(portions_, whole_, layout_, tensor, *share);
     } else {
       add_slices(tensor, *share);

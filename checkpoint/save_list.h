@@ -59,13 +59,13 @@ class SaveList {
   static constexpr std::size_t own_weights = SIZE_MAX - 1;
   static bool is_own(const FileWrite& write) { return write.file >= own_weights; }
 
-  enum class Weights : bool { whole, slices };
+  enum class Weights : bool { full, slices };
 
   // Takes the tensors of `state`, as Stepper::state() lists it, for which is_saved() holds. Ranks
   // that hold the same tensor write at least `min_slice` bytes of it each, or nothing.
   SaveList(const RankModel&, const State& state, std::uint64_t min_slice,
            const std::map<std::string, std::string>& metadata = {},
-           Weights weights = Weights::whole);
+           Weights weights = Weights::full);
 
   const std::vector<WholeWeight>& whole() const { return whole_; }
   const SafetensorsSetLayout& weights() const { return layout_; }

@@ -27,7 +27,7 @@ set(TRIDENT_INCLUDED_HEADERS
     core/allocator.h core/block_pool.h core/clock.h core/countdown.h base/files/file_system.h core/kernel_clock.h
     core/ledger.h
     core/thread_team.h core/turns.h
-    kernels/peers.h kernels/reduce.h kernels/reduce_op.h
+    kernels/peers.h kernels/reduce.h kernels/reduce_op.h models/grouped_mlp.h models/router.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/collectives/host_runs.h
     parallel/zero/bucket_layout.h parallel/zero/buckets.h parallel/mesh.h parallel/nodes.h

@@ -84,6 +84,20 @@ std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& 
   return found;
 }
 
+std::string completed_order(const std::vector<MeshAxis>& axes, std::string_view order,
+                            std::string_view usual) {
+  std::string all(order);
+  const auto indices = axis_order(axes, usual);
+  if (!indices) return all;
+  for (const std::size_t i : *indices) {
+    const std::string name = "-" + axes[i].name;
+    if (!axes[i].key.empty() && ("-" + all + "-").find(name + "-") == std::string::npos) {
+      all += name;
+    }
+  }
+  return all;
+}
+
 namespace {
 
 // The axes that a text names: folded ones only where a key gives them more than one rank.

@@ -35,9 +35,9 @@ inline constexpr Group sharding_groups[] = {Group::tensor};
 inline constexpr Group expert_sharding_groups[] = {Group::expert, Group::expert_tensor};
 
 // Axes divide the ranks of a job. Folded axes divide the ranks of a pipeline stage once more
-// (Megatron Core's parallel folding): the ranks of the other axes but the pipeline's, in rank
-// order, of which the first folded axis varies fastest. The product of their sizes is that of these
-// axes.
+// (Megatron Core's parallel folding). ep · etp · holders = dp · tp, times the size of any axis that
+// a program adds: experts regroup the ranks of a stage. The first folded axis varies fastest in
+// rank order.
 struct MeshAxis {
   std::string name = {};   // "tp": in rank orders, plans and timelines
   std::string title = {};  // "tensor", for people
@@ -71,6 +71,11 @@ inline constexpr std::string_view context_axis = "cp";
 // Returns nothing if `order` has an unknown name, names an axis twice, or omits another axis.
 std::optional<std::vector<std::size_t>> axis_order(const std::vector<MeshAxis>& axes,
                                                    std::string_view order);
+
+// `order` with the axes that have a key and that it omits, in the order of `usual`; `order` itself
+// where `usual` doesn't fit these axes.
+std::string completed_order(const std::vector<MeshAxis>& axes, std::string_view order,
+                            std::string_view usual);
 
 std::string text_of(const std::vector<MeshAxis>& axes);    // "dp 2 x tp 2 x pp 4"
 std::string titles_of(const std::vector<MeshAxis>& axes);  // "data 2 × tensor 2 × pipeline 4"

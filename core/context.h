@@ -71,8 +71,8 @@ class Context {
   OperationTrace* trace() const { return trace_; }
   void set_trace(OperationTrace* trace) { trace_ = trace; }
 
-  // Runs two pieces of work, each of which gives way to the other where it waits for other ranks
-  // (core/turns.h). Operations stay recorded for the action of the piece that runs.
+  // Runs two coroutines, each of which gives way to the other where it waits for other ranks
+  // (core/turns.h). Operations are traced for the action of the one that runs.
   void take_turns(const std::function<void()>& first, const std::function<void()>& second) {
     turns_.run(first, second);
   }

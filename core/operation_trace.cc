@@ -14,6 +14,7 @@ int OperationTrace::number_of(const std::string& name, int size, int rank) {
 
 void OperationTrace::clear() {
   operations_.clear();
+  waits_.clear();
   timed_.clear();
   place_ = {};
   actions_ = 0;

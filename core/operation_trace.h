@@ -43,6 +43,13 @@ struct TracedOperation {
   double seconds = 0, gap = -1;
 };
 
+// The stream waits here for an asynchronous operation.
+struct TracedWait {
+  std::size_t operation = 0;  // its index in OperationTrace::operations()
+  std::size_t before = 0;     // the operation that follows the wait
+  int action = -1;            // as TracedOperation::action
+};
+
 class OperationTrace {
  public:
   struct Group {
@@ -66,6 +73,8 @@ class OperationTrace {
     if (place_.repeats) operation.model_flops = 0;
     operations_.push_back(operation);
   }
+  // Notes a wait for operation `index`, before the next operation. On a planning device only.
+  void add_wait(std::size_t index) { waits_.push_back({index, operations_.size(), place_.action}); }
   // The index of the group. It stays the same while the trace lives.
   int number_of(const std::string& name, int size, int rank);
 
@@ -88,11 +97,13 @@ class OperationTrace {
   void compute_times();
 
   const std::vector<TracedOperation>& operations() const { return operations_; }
+  const std::vector<TracedWait>& waits() const { return waits_; }
   const std::vector<Group>& groups() const { return groups_; }
 
  private:
   Of of_;
   std::vector<TracedOperation> operations_;
+  std::vector<TracedWait> waits_;
   std::vector<Group> groups_;
   struct Timed {
     std::size_t operation = 0;

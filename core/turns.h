@@ -1,6 +1,6 @@
-// Two pieces of work that share a thread and take turns, where each would otherwise wait for other
-// ranks (coroutines with stacks of their own). Which one runs depends on their calls alone, never
-// on time, so ranks that run the same two pieces call their collectives in the same order.
+// Two coroutines that overlap communication with compute: they share a thread, and where one would
+// wait for other ranks, the other runs. Which one runs depends on their calls alone, never on time,
+// so ranks that run the same two call their collectives in the same order.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ class Turns {
   // begins when `first` gives way, or after it. If one throws, the other's give_way() throws, too,
   // so that its stack is unwound, and the first exception propagates. Not reentrant.
   void run(const std::function<void()>& first, const std::function<void()>& second);
-  // Lets the other piece run until it gives way or ends. Returns at once outside run() and where
-  // the other has ended.
+  // Lets the other one run until it gives way or ends. Returns at once outside run() and where the
+  // other has ended.
   void give_way();
-  // Whether give_way() would let another piece run.
+  // Whether give_way() would let another one run.
   bool shares() const;
 
  private:

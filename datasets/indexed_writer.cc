@@ -53,7 +53,7 @@ void IndexedWriter::append(std::span<const std::int32_t> tokens) {
         static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max() - sequence_);
     if (space == 0) {
       end_sequence();
-      goes_on_ = true;
+      continues_ = true;
       continue;
     }
     const auto part = tokens.first(std::min({tokens.size(), space, kBuffer / 4}));
@@ -81,14 +81,14 @@ void IndexedWriter::flush() {
 }
 
 void IndexedWriter::end_sequence() {
-  if (goes_on_) later_.push_back(static_cast<std::int64_t>(lengths_.size()));
+  if (continues_) later_.push_back(static_cast<std::int64_t>(lengths_.size()));
   lengths_.push_back(sequence_);
   sequence_ = 0;
 }
 
 void IndexedWriter::end_document() {
   if (sequence_ > 0) end_sequence();
-  goes_on_ = false;
+  continues_ = false;
 }
 
 void IndexedWriter::commit() {

@@ -40,7 +40,7 @@ class IndexedWriter {
   std::vector<std::int64_t> later_;    // sequences that continue a document
   std::int64_t tokens_ = 0;
   std::int32_t sequence_ = 0;  // tokens of the current sequence
-  bool goes_on_ = false;       // the current sequence isn't the document's first
+  bool continues_ = false;     // the current sequence isn't the document's first
 };
 
 }  // namespace trident

@@ -25,9 +25,11 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
     if (group != Group::pipeline) groups.push_back(members);  // pipeline messages use links
   }
   topology.world.connect(context, groups);
-  chunks_ = build_chunks(architecture, shape_, parallel_context_of(config, topology),
-                         config.pipeline.layer_split,
-                         placement_[static_cast<std::size_t>(topology.place(Group::pipeline))]);
+  chunks_ =
+      build_chunks(architecture, shape_,
+                   parallel_context_of(config.parallel, config.activation_checkpointing, topology),
+                   config.pipeline.layer_split,
+                   placement_[static_cast<std::size_t>(topology.place(Group::pipeline))]);
   const ZeroConfig& zero = config.zero_optimization;
   buckets_ = std::make_unique<ParameterBuckets>(
       context, backward_groups(chunks_),
@@ -71,7 +73,9 @@ std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
   return std::make_unique<ModelStageRunner>(
       context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_, statistics_,
       ModelStageRunner::Shape{
-          .activations = parallel_context_of(config_, topology_).activations({rows, shape_.hidden}),
+          .activations =
+              parallel_context_of(config_.parallel, config_.activation_checkpointing, topology_)
+                  .activations({rows, shape_.hidden}),
           .dtype = shape_.dtype,
           .recompute_layers = recompute_layers(config_.activation_checkpointing)},
       first_channel);

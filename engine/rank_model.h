@@ -47,7 +47,7 @@ class RankModel {
   // The pipeline rank that computes the losses.
   int last_stage_rank() const { return last_stage_rank_; }
   double batch_tokens() const;  // of the global batch
-  // What the modules of all ranks report beside their results.
+  // The statistics of all layers and the head.
   const StatisticTable& statistics() const { return statistics_; }
 
   // The gathering of weights for passes over micro-batches.

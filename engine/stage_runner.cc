@@ -94,9 +94,9 @@ void ModelStageRunner::scale_losses(float scale) {
   for (MicroBatch& batch : batches_) batch.loss_scale = scale;
 }
 
-Tensor ModelStageRunner::finish(bool goes_on) {
+Tensor ModelStageRunner::finish(bool continues) {
   if (context_.trace() != nullptr) context_.trace()->end_action();
-  if (goes_on) {
+  if (continues) {
     done_ += static_cast<std::int64_t>(microbatches_);
     batches_.clear();
     return losses_;
@@ -234,25 +234,26 @@ void ModelStageRunner::hand_over_gradient(const Chunk& chunk, int microbatch, co
   }
 }
 
-void ModelStageRunner::backward(int chunk, int microbatch) {
-  const NamedRange range = named("backward", chunk, microbatch);
-  const Chunk& share = chunk_at(chunk);
+void ModelStageRunner::backward(int chunk_index, int microbatch) {
+  const NamedRange range = named("backward", chunk_index, microbatch);
+  const Chunk& chunk = chunk_at(chunk_index);
   const MicroBatch& batch = batch_at(microbatch);
-  const Key key = key_of(share.stage, microbatch);
-  Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
-  g = runner_of(chunk).backward(batch, std::move(g), saved_.at(key), next_weights_);
+  const Key key = key_of(chunk.stage, microbatch);
+  Tensor g = is_last(chunk) ? Tensor() : received(output_grads_, chunk.stage, microbatch);
+  g = runner_of(chunk_index).backward(batch, std::move(g), saved_.at(key), next_weights_);
   saved_.erase(key);
-  hand_over_gradient(share, microbatch, g);
+  hand_over_gradient(chunk, microbatch, g);
   microbatch_done(microbatch);
 }
 
-void ModelStageRunner::backward_input(int chunk, int microbatch) {
-  const NamedRange range = named("backward input", chunk, microbatch);
-  const Chunk& share = chunk_at(chunk);
-  Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
-  g = runner_of(chunk).backward_input(batch_at(microbatch), std::move(g),
-                                      saved_.at(key_of(share.stage, microbatch)), next_weights_);
-  hand_over_gradient(share, microbatch, g);
+void ModelStageRunner::backward_input(int chunk_index, int microbatch) {
+  const NamedRange range = named("backward input", chunk_index, microbatch);
+  const Chunk& chunk = chunk_at(chunk_index);
+  Tensor g = is_last(chunk) ? Tensor() : received(output_grads_, chunk.stage, microbatch);
+  g = runner_of(chunk_index)
+          .backward_input(batch_at(microbatch), std::move(g),
+                          saved_.at(key_of(chunk.stage, microbatch)), next_weights_);
+  hand_over_gradient(chunk, microbatch, g);
 }
 
 void ModelStageRunner::backward_weight(int chunk, int microbatch) {

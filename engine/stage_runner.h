@@ -51,9 +51,9 @@ class ModelStageRunner final : public StageRunner {
   // Sets the losses' factor for the gradients of this pass, if it was not known at begin().
   void scale_losses(float scale);
   // Ends the pass. Returns the sum of losses of each micro-batch (fp64 [m]) on the rank with the
-  // last stage, else an undefined tensor. Waits (in the stream) for the sends, unless `goes_on`:
+  // last stage, else an undefined tensor. Waits (in the stream) for the sends, unless `continues`:
   // the next pass then continues with the micro-batches in flight.
-  Tensor finish(bool goes_on = false);
+  Tensor finish(bool continues = false);
   // Whether passes keep the loss of each token. token_losses() has the losses of the last pass (m,
   // T) in fp32, on the rank with the last stage.
   void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
@@ -104,11 +104,14 @@ class ModelStageRunner final : public StageRunner {
   int peer_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
   Key key_of(int stage, int microbatch) const { return {stage, done_ + microbatch}; }
   Tensor received(std::map<Key, Tensor>& from, int stage, int microbatch);
-  // Called after a backward with weight gradients.
+  // Called after the backward that completes a micro-batch's weight gradients.
   void microbatch_done(int microbatch);
+  // Waits (in the stream) for the sends, and frees the activations and gradients of the pass.
   void forget();
-  void begin_statistics();  // of a pass
-  // The sums of a micro-batch of a later pass.
+  // Makes the sums of this pass, which begin with those of the micro-batches that the pass before
+  // has begun.
+  void begin_statistics();
+  // The sums of a micro-batch that belongs to a later pass.
   StatisticSums later_statistics(int microbatch);
   Tensor zero_statistics();
   NamedRange named(const char* action, int chunk, int microbatch) const;
@@ -134,7 +137,7 @@ class ModelStageRunner final : public StageRunner {
   bool each_microbatch_ = false;
   std::function<void()> update_;
 
-  std::int64_t done_ = 0;  // micro-batches of the earlier passes ended with goes_on
+  std::int64_t done_ = 0;  // micro-batches of earlier passes that the next ones continue
   std::size_t microbatches_ = 0;
   std::vector<MicroBatch> batches_;
   std::map<std::int64_t, WeightVersion> versions_;  // of micro-batches in flight

@@ -32,7 +32,7 @@ struct StepResult {
   bool only_overflowed = false;  // not applied, but only because of the loss scale, which can still
                                  // fall
   bool rolled_back = false;      // the weights had been updated optimistically
-  StepStatistics statistics;     // what the model's modules reported
+  StepStatistics statistics;     // of the model's modules
 };
 
 class StepCheck {

@@ -256,7 +256,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   begin_iteration(batches);
   const auto& list = executed_->lists[static_cast<std::size_t>(topology_.place(Group::pipeline))];
   const std::int64_t iterations = lists_->iterations.count();
-  const bool goes_on = schedule().asynchronous() && iteration_ + 1 < iterations;
+  const bool continues = schedule().asynchronous() && iteration_ + 1 < iterations;
   Advance result;
   std::size_t done = 0;
   if (model_.provisional()) done = run_warm_up(list, result);
@@ -276,7 +276,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
     execute(again->actions, *runner_, repeated_);
   }
   execute(list, done, list.size(), *runner_, trace_);
-  const Tensor losses = runner_->finish(goes_on);
+  const Tensor losses = runner_->finish(continues);
   iteration_ = (iteration_ + 1) % iterations;
   context_.mark(clock_.executed);
   if (!updates_each_microbatch()) finish_gradients();

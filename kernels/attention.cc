@@ -32,10 +32,12 @@ void check_sinks(const Check& check, const AttentionShape& shape, const Tensor& 
 }
 
 void check_mask(const Check& check, const AttentionShape& shape, const AttentionMask& mask) {
-  check.that(mask.query_begin >= 0 && mask.key_begin >= 0 && mask.window >= 0,
-             "queries from " + std::to_string(mask.query_begin) + ", keys from " +
-                 std::to_string(mask.key_begin) + ", window " + std::to_string(mask.window),
-             "at least 0");
+  if (mask.query_begin < 0 || mask.key_begin < 0 || mask.window < 0) {
+    check.that(false,
+               "queries from " + std::to_string(mask.query_begin) + ", keys from " +
+                   std::to_string(mask.key_begin) + ", window " + std::to_string(mask.window),
+               "at least 0");
+  }
   if (!mask.document_begins) return;
   check.dtype(mask.document_begins, "document_begins", DType::i64);
   check.shape(mask.document_begins, "document_begins", {shape.batch, shape.sequence});

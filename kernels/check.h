@@ -17,7 +17,9 @@ class Check {
  public:
   explicit Check(std::string_view operation) : operation_(operation) {}
 
-  void that(bool right, std::string_view got, std::string_view need) const {
+  // `got` and `need` are texts, or convert to std::string, which happens in an error only.
+  template <class Got, class Need>
+  void that(bool right, const Got& got, const Need& need) const {
     if (!right) fail(std::string(got), std::string(need));
   }
   void defined(const Tensor& x, std::string_view name) const {
@@ -47,9 +49,17 @@ class Check {
     if (x.numel() != need) fail(describe(x, name), std::to_string(need) + " elements");
   }
 
-  static std::string describe(const Tensor& x, std::string_view name) {
-    return std::string(name) + " " + x.shape().to_string() + " " + std::string(name_of(x.dtype()));
-  }
+  // "b [3, 4] bf16", made where it is needed.
+  struct TensorText {
+    const Tensor& x;
+    std::string_view name;
+    operator std::string() const {  // NOLINT(google-explicit-constructor)
+      return std::string(name) + " " + x.shape().to_string() + " " +
+             std::string(name_of(x.dtype()));
+    }
+    std::string operator+(const std::string& more) const { return std::string(*this) + more; }
+  };
+  static TensorText describe(const Tensor& x, std::string_view name) { return {x, name}; }
 
  private:
   [[noreturn]] void fail(const std::string& got, const std::string& need) const {
@@ -64,10 +74,12 @@ inline void check_heads(const Check& check, const HeadColumns& x, const char* na
                         std::int64_t rows, std::int64_t heads, std::int64_t dim) {
   check.dtype(x.rows, name, dtype);
   check.rank(x.rows, name, 2);
-  check.that(x.rows.dim(0) == rows, Check::describe(x.rows, name), std::to_string(rows) + " rows");
-  check.that(x.begin >= 0 && x.begin + heads * dim <= x.rows.dim(1),
-             Check::describe(x.rows, name) + " from column " + std::to_string(x.begin),
-             std::to_string(heads) + " heads of " + std::to_string(dim));
+  const Check::TensorText got = Check::describe(x.rows, name);
+  if (x.rows.dim(0) != rows) check.that(false, got, std::to_string(rows) + " rows");
+  if (x.begin < 0 || x.begin + heads * dim > x.rows.dim(1)) {
+    check.that(false, got + " from column " + std::to_string(x.begin),
+               std::to_string(heads) + " heads of " + std::to_string(dim));
+  }
 }
 
 }  // namespace trident

@@ -137,9 +137,9 @@ double visible_pairs(const AttentionShape& shape, const AttentionMask& mask) {
   return area(offset) - hidden;
 }
 
-// The cost of attention whose kernel computes `by_key` products over the elements of a key head and
-// `by_value` over those of a value head, for each pair. Papers count `counted` of the former and
-// the pairs of both halves.
+// The cost of attention. For each visible pair of a query and a key the kernel computes `by_key`
+// products of D elements and `by_value` of E elements. The papers' count, model_flops, has
+// `counted` of the former, and twice the pairs: it ignores the causal mask.
 TracedOperation attention(std::string_view name, const AttentionArgs& args, double by_key,
                           double by_value, double counted) {
   const AttentionShape& shape = args.shape;

@@ -27,7 +27,7 @@ void copy(Context& context, const Tensor& from, const Tensor& to) {
   check.defined(from, "from");
   check.count(to, "to", from.numel());
   check.that(from.dtype() == to.dtype() || (is_floating(from.dtype()) && is_floating(to.dtype())),
-             Check::describe(from, "from") + " and " + Check::describe(to, "to"),
+             Check::describe(from, "from") + " and " + std::string(Check::describe(to, "to")),
              "two floating-point types, or one type");
   launch(context, &Backend::copy, from, to);
 }

@@ -8,6 +8,7 @@
 #include "kernels/attention_check.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
+#include "kernels/rotary_frequency.h"
 
 namespace trident {
 
@@ -51,15 +52,11 @@ std::vector<float> frequency_divisors(const RotaryFrequencies& f, std::int64_t h
 }
 
 double RotaryFrequencies::plain(std::int64_t pair, std::int64_t head_dim) const {
-  return std::pow(static_cast<double>(base),
-                  -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
+  return plain_frequency(*this, static_cast<double>(pair), static_cast<double>(head_dim));
 }
 
 double RotaryFrequencies::of(std::int64_t pair, std::int64_t head_dim) const {
-  const double f = plain(pair, head_dim);
-  const double u = turns > 0 ? turns * f : static_cast<double>(pair);
-  const double scaled = std::clamp(slope * u + shift, 0.0, 1.0);
-  return f * (1 - scaled) + f / factor * scaled;
+  return scaled_frequency(*this, static_cast<double>(pair), static_cast<double>(head_dim));
 }
 
 RotaryArgs rotary_of(const AttentionShape& shape, const Tensor& qkv) {

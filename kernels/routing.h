@@ -65,8 +65,8 @@ struct RoutingSumsArgs {
   Tensor counts;           // (B, E) i64: tokens that take the expert
   Tensor probabilities;    // (B, E) fp64: sums of the probabilities (RouteBackwardArgs)
   Tensor squares;          // (T) fp32: the squares of the log-sum-exps
-  // What is reported, optional: the entropy of each token's probabilities in nats (T) fp32, and the
-  // sums of the samples' probabilities (E) i64, each in the nearest number of probability_unit.
+  // Optional outputs for reports: the entropy of each token's probabilities in nats (T) fp32, and
+  // the sums of the samples' probabilities (E) i64, each in the nearest number of probability_unit.
   Tensor entropies, reported;
   std::int64_t sequence = 0, first_row = 0;  // S
 };

@@ -43,10 +43,10 @@ class Architecture : public FamilyFormats {
   // Not called for a model with layers that predict further tokens: its head is LanguageModelHead.
   virtual std::unique_ptr<Module> head(const ParallelContext&, const TransformerShape&,
                                        Weight table) const;
-  // What the modules of all layers and the head report beside their results; here the experts'
-  // losses and the tokens of each, and the losses of further tokens.
+  // The statistics of all layers and the head; here the experts' losses and the tokens of each, and
+  // the losses of further tokens.
   virtual std::vector<Statistic> statistics(const TransformerShape&) const;
-  // Turns the sums of a step of `tokens` tokens into what is reported.
+  // Turns the sums of a step of `tokens` tokens into the reported values.
   virtual void derive_statistics(const TransformerShape&, double tokens, StepStatistics&) const;
   // Whether all layers compute the same regardless of index, so that measuring one gives the cost
   // of each.

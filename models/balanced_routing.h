@@ -1,5 +1,5 @@
-// Routing that is balanced whatever the weights are, for measurements that shouldn't depend on what
-// a router has learnt (Megatron-LM's moe_router_force_load_balancing).
+// Gives each expert as many tokens, whatever the router has learnt, for measurements (Megatron-LM's
+// moe_router_force_load_balancing).
 #pragma once
 
 #include <cstdint>

@@ -119,10 +119,10 @@ const std::vector<StoredTensor>& deepseek_v3_tensors() {
   return tensors;
 }
 
-std::string deepseek_v3_write_config(const Config& config) {
-  const ModelConfig& model = config.model;
+std::string deepseek_v3_write_config(const ModelConfig& model, DType dtype) {
   const MoeConfig& moe = model.moe;
-  nlohmann::ordered_json written = llama_config(config, "deepseek_v3", "DeepseekV3ForCausalLM");
+  nlohmann::ordered_json written =
+      llama_config(model, dtype, "deepseek_v3", "DeepseekV3ForCausalLM");
   written["attention_bias"] = model.attention_bias;
   written["q_lora_rank"] = nullptr;
   if (model.q_lora_rank > 0) written["q_lora_rank"] = model.q_lora_rank;
@@ -227,8 +227,7 @@ std::int64_t deepseek_v3_further_layers(HuggingFaceConfig& hf) {
 
 // llama.cpp's deepseek2. The keys are those of files that store the projection of keys and values
 // as one tensor (not split for each head, attention.key_length_mla).
-void deepseek_v3_gguf_keys(const Config& config, GgufForm& form) {
-  const ModelConfig& m = config.model;
+void deepseek_v3_gguf_keys(const ModelConfig& m, GgufForm& form) {
   const MoeConfig& moe = m.moe;
   const RopeScalingConfig& scaling = m.rope_scaling;
   const auto refuse = [&](bool wrong, const char* what) {

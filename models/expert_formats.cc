@@ -54,9 +54,8 @@ nlohmann::json moe_model(HuggingFaceConfig& hf, const ReadExperts& read, std::in
   return moe;
 }
 
-void expert_gguf_keys(const Config& config, const GgufExperts& there, GgufForm& form) {
-  llama_gguf_keys(config, form);
-  const ModelConfig& model = config.model;
+void expert_gguf_keys(const ModelConfig& model, const GgufExperts& there, GgufForm& form) {
+  llama_gguf_keys(model, form);
   const MoeConfig& moe = model.moe;
   const auto refuse = [&](bool wrong, const char* what) {
     if (wrong) throw RequestError(fmt::format("llama.cpp's {} {}", form.architecture, what));

@@ -1,4 +1,4 @@
-// The parts of the file formats that families with experts share.
+// Names in other programs' files (models/family_formats.h) that families with experts share.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ std::vector<StoredTensor> with_expert_tensors(std::initializer_list<StoredTensor
 // which all families but Mixtral have.
 std::vector<StoredTensor> with_mlp_expert_tensors(std::initializer_list<StoredTensor> others);
 
-// What a family's config.json says of its experts, with the family's own defaults.
+// The defaults of a family's config.json for its experts.
 struct ReadExperts {
   std::string_view count_key = "num_local_experts";
   std::int64_t topk = 0;      // where num_experts_per_tok is missing
@@ -28,7 +28,7 @@ struct ReadExperts {
 // the folder where output_router_logits is true, as in transformers, and else none.
 nlohmann::json moe_model(HuggingFaceConfig&, const ReadExperts&, std::int64_t ffn,
                          const std::vector<std::int64_t>& freq);
-// What llama.cpp's code for a family with experts takes for granted.
+// The assumptions of llama.cpp's code for a family with experts.
 struct GgufExperts {
   bool normalized = false;  // a token's weights are divided by their sum
   bool may_be_tied = true, may_have_any_heads = true;
@@ -36,7 +36,7 @@ struct GgufExperts {
 };
 // The keys that llama.cpp reads of models with experts. Throws RequestError for a model that it
 // would compute otherwise, or not load.
-void expert_gguf_keys(const Config&, const GgufExperts&, GgufForm&);
+void expert_gguf_keys(const ModelConfig&, const GgufExperts&, GgufForm&);
 // Adds the keys that all of them write.
 void write_experts(const MoeConfig&, std::string_view count_key, nlohmann::ordered_json& written);
 

@@ -112,7 +112,7 @@ HuggingFaceConfig TabledArchitecture::read(std::string_view text) const {
 }
 
 std::string TabledArchitecture::hugging_face_config(const Config& config) const {
-  return tables_.write_config(config);
+  return tables_.write_config(config.model, dtype_of(config.precision.dtype));
 }
 
 std::string TabledArchitecture::model_config(std::string_view text) const {
@@ -132,7 +132,7 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   const std::string_view name =
       tables_.gguf_architecture.empty() ? tables_.model_type : tables_.gguf_architecture;
   GgufForm form{.architecture = std::string(name)};
-  tables_.gguf_keys(config, form);
+  tables_.gguf_keys(config.model, form);
   for (const StoredTensor& tensor : tables_.tensors) {
     const std::int64_t copies = is_of_expert(tensor.rows) ? config.model.moe.num_experts : 1;
     for (std::int64_t i = 0; i < copies; ++i) {

@@ -1,5 +1,5 @@
-// A family's file formats as tables of data (llama_formats.cc, gpt2_formats.cc). Loading, saving,
-// checking and export use the same names.
+// The names of a family in other programs' files (models/family_formats.h) as tables of data, such
+// as llama_formats.cc and gpt2_formats.cc. Loading, saving, checking and export use the same names.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dtype.h"
 #include "models/architecture.h"
 #include "models/hugging_face_config.h"
 
@@ -43,20 +44,21 @@ struct StoredTensor {
   // A tensor for each layer that predicts further tokens, which has all rows again. The "*" is its
   // index.
   bool of_further_layers = false;
-  // Of a tensor of all experts: the GGUF tensor of its odd columns, where `gguf` has the even ones;
-  // and whether each expert's matrix has its inputs first, in GGUF last.
+  // The GGUF tensor of the odd columns; `gguf` then has the even ones.
   std::string_view gguf_other_columns = {};
+  // Each expert's matrix is stored (inputs, outputs); GGUF has (outputs, inputs).
   bool inputs_first = false;
 };
 
 struct FamilyFormatTables {
-  std::string_view model_type;                           // of config.json
-  std::span<const std::string_view> classes;             // config.json's "architectures"
-  HuggingFaceKeys keys;                                  // of transformers' config class
-  std::span<const StoredTensor> tensors;                 // of every parameter
-  std::span<const std::string_view> buffers = {};        // names of buffers that follow from the
-                                                         // config
-  std::string (*write_config)(const Config&) = nullptr;  // writes config.json
+  std::string_view model_type;                     // of config.json
+  std::span<const std::string_view> classes;       // config.json's "architectures"
+  HuggingFaceKeys keys;                            // of transformers' config class
+  std::span<const StoredTensor> tensors;           // of every parameter
+  std::span<const std::string_view> buffers = {};  // names of buffers that follow from the
+                                                   // config
+  // Writes config.json, for weights of this dtype.
+  std::string (*write_config)(const ModelConfig&, DType) = nullptr;
   std::string (*read_config)(HuggingFaceConfig&) = nullptr;  // the model keys, as JSON
   // The number of layers that predict further tokens; nullptr: none.
   std::int64_t (*further_layers)(HuggingFaceConfig&) = nullptr;
@@ -65,7 +67,7 @@ struct FamilyFormatTables {
   // transformers does.
   bool gguf_interleaves = false;
   // Fills in the sizes, numbers and words of a form whose architecture is set.
-  void (*gguf_keys)(const Config&, GgufForm&) = nullptr;
+  void (*gguf_keys)(const ModelConfig&, GgufForm&) = nullptr;
 };
 
 // An architecture whose file formats are given by tables.

@@ -1,6 +1,6 @@
-// The formats in which other programs store a family of models: Hugging Face directories
-// (config.json and tensors) and llama.cpp's GGUF. The readers and writers of these files (formats/)
-// use this interface and name no family.
+// The names of a family's tensors and keys in other programs' files: Hugging Face directories
+// (config.json and tensors) and llama.cpp's GGUF. The bytes of these files are read and written in
+// formats/, which uses this interface and names no family.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ struct HuggingFaceTensor {
   std::vector<std::int64_t> shape = {};  // {}: its rows, and for matrices its columns
 };
 
-// The columns of a tensor of all experts of a layer that a GGUF tensor has: each step-th one from
-// `first` on. `transposed`: each expert's matrix is stored with its inputs first, in GGUF last.
+// The columns that a GGUF tensor takes of a layer's expert tensor: `first`, first + step, …
+// `transposed`: each expert's matrix is stored (inputs, outputs); GGUF has (outputs, inputs).
 struct GgufColumns {
   std::int64_t first = 0, step = 1;
   bool transposed = false;
@@ -47,9 +47,9 @@ struct GgufColumns {
 // llama.cpp's names for a family, its sizes and its tensors (GGUF).
 struct GgufForm {
   // The GGUF name of a Hugging Face tensor. A "*" in both stands for the layer. The tensors of a
-  // layer's experts have one name: GGUF stores them as one. `rotary_heads` is
-  // the number of heads that the tensor's rows belong to, if rotary positions apply to them:
-  // llama.cpp rotates neighbouring pairs, transformers rotates halves. 0: no rotary rows.
+  // layer's experts have one name: GGUF stores them as one. `rotary_heads` is the number of heads
+  // that the tensor's rows belong to, if rotary positions apply to them: llama.cpp rotates
+  // neighbouring pairs, transformers rotates halves. 0: no rotary rows.
   struct Name {
     std::string hugging_face, gguf;
     std::int64_t rotary_heads = 0;
@@ -60,7 +60,7 @@ struct GgufForm {
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;
   std::vector<std::pair<std::string, bool>> flags = {};
-  std::vector<std::string> notes = {};  // for the user: what llama.cpp computes a little otherwise
+  std::vector<std::string> notes = {};  // for the user: small differences of llama.cpp's results
   // The tensor rope_freqs.weight, by which llama.cpp divides the frequency of each pair; empty:
   // none.
   std::vector<float> rope_factors;

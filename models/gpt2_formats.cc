@@ -76,29 +76,27 @@ constexpr StoredTensor gpt2_tensors[] = {
 constexpr std::string_view gpt2_buffers[] = {"transformer.h.*.attn.bias",
                                              "transformer.h.*.attn.masked_bias"};
 
-std::string gpt2_write_config(const Config& config) {
-  const ModelConfig& m = config.model;
-  return json_text(
-      nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
-                             {"model_type", "gpt2"},
-                             {"activation_function", "gelu_new"},
-                             {"n_layer", m.num_layers},
-                             {"n_embd", m.hidden_size},
-                             {"n_head", m.num_attention_heads},
-                             {"n_inner", m.ffn_hidden_size},
-                             {"n_positions", m.max_position_embeddings},
-                             {"n_ctx", m.max_position_embeddings},
-                             {"vocab_size", m.vocab_size},
-                             {"layer_norm_epsilon", m.norm_epsilon},
-                             {"initializer_range", m.init_method_std},
-                             {"resid_pdrop", m.hidden_dropout},
-                             {"embd_pdrop", m.hidden_dropout},
-                             {"attn_pdrop", m.attention_dropout},
-                             {"tie_word_embeddings", m.tie_word_embeddings},
-                             {"bos_token_id", nullptr},
-                             {"eos_token_id", nullptr},
-                             {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}},
-      2);
+std::string gpt2_write_config(const ModelConfig& m, DType dtype) {
+  return json_text(nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
+                                          {"model_type", "gpt2"},
+                                          {"activation_function", "gelu_new"},
+                                          {"n_layer", m.num_layers},
+                                          {"n_embd", m.hidden_size},
+                                          {"n_head", m.num_attention_heads},
+                                          {"n_inner", m.ffn_hidden_size},
+                                          {"n_positions", m.max_position_embeddings},
+                                          {"n_ctx", m.max_position_embeddings},
+                                          {"vocab_size", m.vocab_size},
+                                          {"layer_norm_epsilon", m.norm_epsilon},
+                                          {"initializer_range", m.init_method_std},
+                                          {"resid_pdrop", m.hidden_dropout},
+                                          {"embd_pdrop", m.hidden_dropout},
+                                          {"attn_pdrop", m.attention_dropout},
+                                          {"tie_word_embeddings", m.tie_word_embeddings},
+                                          {"bos_token_id", nullptr},
+                                          {"eos_token_id", nullptr},
+                                          {"torch_dtype", torch_name_of(dtype)}},
+                   2);
 }
 
 std::string gpt2_read_config(HuggingFaceConfig& hf) {
@@ -120,8 +118,7 @@ std::string gpt2_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void gpt2_gguf_keys(const Config& config, GgufForm& form) {
-  const ModelConfig& m = config.model;
+void gpt2_gguf_keys(const ModelConfig& m, GgufForm& form) {
   form.sizes = {{"context_length", m.max_position_embeddings},
                 {"embedding_length", m.hidden_size},
                 {"block_count", m.num_layers},

@@ -67,9 +67,8 @@ const std::vector<StoredTensor>& gpt_oss_tensors() {
   return tensors;
 }
 
-std::string gpt_oss_write_config(const Config& config) {
-  const ModelConfig& model = config.model;
-  nlohmann::ordered_json written = llama_config(config, "gpt_oss", "GptOssForCausalLM");
+std::string gpt_oss_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "gpt_oss", "GptOssForCausalLM");
   written["intermediate_size"] = model.moe.ffn_hidden_size;
   written["attention_bias"] = true;
   written["swiglu_alpha"] = 1.702;
@@ -142,9 +141,8 @@ std::string gpt_oss_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void gpt_oss_gguf_keys(const Config& config, GgufForm& form) {
-  Config alike = config;
-  ModelConfig& model = alike.model;
+void gpt_oss_gguf_keys(const ModelConfig& asked, GgufForm& form) {
+  ModelConfig model = asked;
   // llama.cpp lets every other layer slide, from the first on. With a window as long as the
   // positions, or none, it doesn't matter which.
   const auto window = std::exchange(model.sliding_window, {});
@@ -168,7 +166,7 @@ void gpt_oss_gguf_keys(const Config& config, GgufForm& form) {
         "(truncate false) doesn't");
   }
   model.attention_bias = false;  // llama.cpp's gpt-oss has it, unlike its other families
-  expert_gguf_keys(alike, {.normalized = model.moe.norm_topk_prob, .may_be_tied = false}, form);
+  expert_gguf_keys(model, {.normalized = model.moe.norm_topk_prob, .may_be_tied = false}, form);
   form.sizes.emplace_back("attention.sliding_window", window.value_or(positions));
 }
 

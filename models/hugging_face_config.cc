@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/error.h"
 #include "base/files/json.h"
 #include "base/printable.h"
-#include "settings/config.h"
-#include "settings/rope_types.h"
+#include "models/hugging_face_values.h"
 
 namespace trident {
 namespace {
@@ -118,33 +115,11 @@ constexpr HuggingFaceKey common[] = {
     {"layer_types", Use::fixed, "[null]"},
 };
 
-// A value of a file as shown in messages.
-std::string shown(const json& value) {
-  return printable(json_text(value), 80);
-}
-
 std::string quoted(std::span<const std::string_view> names) {
   std::string text;
   for (const auto name : names) text += fmt::format("{}\"{}\"", text.empty() ? "" : " or ", name);
   return text;
 }
-
-constexpr std::int64_t kLargest = 1'000'000'000;
-
-std::optional<std::int64_t> as_size(const json& value) {
-  if (!value.is_number_integer() || value < 1 || value > kLargest) return std::nullopt;
-  return value.get<std::int64_t>();
-}
-
-std::optional<double> as_positive(const json& value) {
-  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0) {
-    return std::nullopt;
-  }
-  return value.get<double>();
-}
-
-constexpr auto kSizes = "needs a whole number from 1 to 1000000000";
-constexpr auto kNumbers = "needs a number above 0";
 
 }  // namespace
 
@@ -162,7 +137,7 @@ HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view mod
     throw RequestError(
         fmt::format("/model_type: {}: needs \"{}\"; this is the config of another "
                     "kind of model",
-                    shown(at("model_type")), model_type));
+                    shown_value(at("model_type")), model_type));
   }
   if (gives("architectures")) {
     const json& list = at("architectures");
@@ -170,7 +145,8 @@ HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view mod
                         return std::ranges::any_of(classes, [&](auto c) { return name == c; });
                       });
     if (!fits) {
-      throw RequestError(fmt::format("/architectures: {}: needs {}", shown(list), quoted(classes)));
+      throw RequestError(
+          fmt::format("/architectures: {}: needs {}", shown_value(list), quoted(classes)));
     }
   }
   check_keys();
@@ -218,7 +194,7 @@ bool HuggingFaceConfig::gives_members(std::string_view key) const {
 void HuggingFaceConfig::refuse(std::string_view key, const std::string& what) {
   const auto it = json_->find(key);
   problems_.push_back(fmt::format("/{}: {}: {}", printable(key),
-                                  it == json_->end() ? "is missing" : shown(*it), what));
+                                  it == json_->end() ? "is missing" : shown_value(*it), what));
 }
 
 bool HuggingFaceConfig::is_missing(std::string_view key) const {
@@ -228,10 +204,10 @@ bool HuggingFaceConfig::is_missing(std::string_view key) const {
 std::int64_t HuggingFaceConfig::size(std::string_view key, std::string_view other) {
   if (!other.empty() && json_->contains(other)) {
     if (!json_->contains(key)) return size(other);
-    if (at(key) != at(other)) refuse(other, fmt::format("/{} says {}", key, shown(at(key))));
+    if (at(key) != at(other)) refuse(other, fmt::format("/{} says {}", key, shown_value(at(key))));
   }
   const auto value = as_size(at(key));
-  if (!value) refuse(key, kSizes);
+  if (!value) refuse(key, size_rule);
   return value.value_or(1);
 }
 
@@ -252,7 +228,7 @@ std::int64_t HuggingFaceConfig::whole_or(std::string_view key, std::int64_t othe
 double HuggingFaceConfig::number_or(std::string_view key, double otherwise) {
   if (!json_->contains(key)) return otherwise;
   const auto value = as_positive(at(key));
-  if (!value) refuse(key, kNumbers);
+  if (!value) refuse(key, positive_rule);
   return value.value_or(otherwise);
 }
 
@@ -330,180 +306,12 @@ std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,
                                                            std::int64_t vocabulary) {
   if (!gives(key)) return std::nullopt;
   const json& value = at(key);
-  const bool whole = value.is_number_integer() && !(value.is_number_unsigned() && value > kLargest);
+  const bool whole =
+      value.is_number_integer() && !(value.is_number_unsigned() && value > largest_size);
   const std::int64_t token = whole ? value.get<std::int64_t>() : vocabulary;
   if (token >= -vocabulary && token < vocabulary) return token < 0 ? token + vocabulary : token;
   refuse(key, fmt::format("needs a token of the vocabulary, 0 to {}", vocabulary - 1));
   return std::nullopt;
-}
-
-namespace {
-
-// The members of rope_parameters, of transformers 5.24, and what a value has to be.
-enum class RopeValue : std::uint8_t { factor, size, number, number_or_zero, flag };
-struct RopeMember {
-  std::string_view name;
-  RopeValue value;
-  bool required = false;  // by transformers, where the type reads it
-};
-constexpr RopeMember rope_members[] = {
-    {"factor", RopeValue::factor, true},
-    {"original_max_position_embeddings", RopeValue::size},
-    {"low_freq_factor", RopeValue::number, true},
-    {"high_freq_factor", RopeValue::number, true},
-    {"beta_fast", RopeValue::number},
-    {"beta_slow", RopeValue::number},
-    {"truncate", RopeValue::flag},
-    {"attention_factor", RopeValue::number},
-    {"mscale", RopeValue::number_or_zero},
-    {"mscale_all_dim", RopeValue::number_or_zero},
-};
-
-// Whether the value is of that kind; "" or the rule that it breaks.
-std::string rope_rule(RopeValue kind, const json& value) {
-  switch (kind) {
-    case RopeValue::factor:
-      return as_positive(value).value_or(0) >= 1 ? "" : "needs a number from 1";
-    case RopeValue::size:
-      return as_size(value) ? "" : kSizes;
-    case RopeValue::number:
-      return as_positive(value) ? "" : kNumbers;
-    case RopeValue::number_or_zero:
-      return as_positive(value) || value == 0 ? "" : "needs a number from 0";
-    case RopeValue::flag:
-      return value.is_boolean() ? "" : "needs true or false";
-  }
-  return "";
-}
-
-// model.rope_scaling with the values of a config that gives none, all but the positions, which only
-// some types have.
-json usual_scaling() {
-  const RopeScalingConfig usual;
-  return {{"rope_type", usual.rope_type},
-          {"factor", usual.factor},
-          {"low_freq_factor", usual.low_freq_factor},
-          {"high_freq_factor", usual.high_freq_factor},
-          {"beta_fast", usual.beta_fast},
-          {"beta_slow", usual.beta_slow},
-          {"truncate", usual.truncate},
-          {"attention_factor", usual.attention_factor},
-          {"mscale", usual.mscale},
-          {"mscale_all_dim", usual.mscale_all_dim}};
-}
-
-}  // namespace
-
-// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. `base`: the one
-// that holds if there is none in it.
-json HuggingFaceConfig::rope(std::string_view key, double base, std::int64_t positions) {
-  const json& values = at(key);
-  json result{{"rotary_base", base}, {"rope_scaling", usual_scaling()}};
-  if (!values.is_object()) {
-    refuse(key, "needs an object, or null");
-    return result;
-  }
-  const auto problem = [&](std::string_view name, const std::string& what) {
-    const bool missing = !values.contains(name);
-    problems_.push_back(fmt::format("/{}/{}: {}: {}", key, printable(name),
-                                    missing ? "is missing" : shown(values[name]), what));
-  };
-  const std::string_view named = values.contains("rope_type") ? "rope_type" : "type";
-  const json name = values.value(named, json("default"));
-  const RopeType* const type = name.is_string() ? find_rope_type(name.get<std::string>()) : nullptr;
-  if (type == nullptr) {
-    std::string list;
-    for (const RopeType& one : rope_types)
-      list += fmt::format("{}{}", list.empty() ? "" : ", ", one.name);
-    problem(named, "not supported; only " + list + " are");
-    return result;
-  }
-  if (named == "rope_type" && values.contains("type") && values["type"] != name) {
-    problem("type", fmt::format("/{}/rope_type says {}", key, shown(name)));
-  }
-  json& scaling = result["rope_scaling"];
-  scaling["rope_type"] = type->name;
-  std::set<std::string_view> given;
-  for (const auto& [member, value] : values.items()) {
-    const auto* const known = std::ranges::find(rope_members, member, &RopeMember::name);
-    if (member == "rope_type" || member == "type") continue;
-    if (member == "rope_theta") {
-      const auto theta = as_positive(value);
-      if (!theta) {
-        problem(member, kNumbers);
-      } else if (gives("rope_theta") && base != *theta) {
-        problem(member,
-                fmt::format("the base of rotary positions is {} elsewhere in this file", base));
-      } else {
-        result["rotary_base"] = *theta;
-      }
-    } else if (known != std::end(rope_members) && type->reads(member)) {
-      // transformers takes null for the factor as the quotient of the positions (yarn).
-      const bool left_out = value.is_null() && !known->required &&
-                            known->value != RopeValue::flag && known->value != RopeValue::size;
-      const bool quotient = value.is_null() && member == "factor" && type->reads("beta_fast");
-      if (left_out || quotient) continue;
-      const std::string rule = rope_rule(known->value, value);
-      if (!rule.empty()) problem(member, rule);
-      scaling[member] = value;
-      given.insert(known->name);
-    } else if (member == "partial_rotary_factor" || member == "factor") {
-      if (!value.is_null() && value != 1) problem(member, "not supported; only 1 is");
-    } else if (member != "original_max_position_embeddings" && member != "finetuned") {
-      problem(member, "not supported; leave it out");
-    }
-  }
-  complete_rope(key, *type, values, given, positions, scaling);
-  return result;
-}
-
-// Adds what transformers fills in, and refuses what it needs.
-void HuggingFaceConfig::complete_rope(std::string_view key, const RopeType& type,
-                                      const json& values, const std::set<std::string_view>& given,
-                                      std::int64_t positions, json& scaling) {
-  constexpr auto kOriginal = "original_max_position_embeddings";
-  if (type.reads(kOriginal)) {
-    // One at the top level comes before one inside.
-    if (gives(kOriginal)) {
-      scaling[kOriginal] = size(kOriginal);
-    } else if (!scaling.contains(kOriginal)) {
-      scaling[kOriginal] = positions;
-    }
-  }
-  for (const RopeMember& member : rope_members) {
-    if (!member.required || !type.reads(member.name) || given.contains(member.name)) continue;
-    const auto original = as_size(scaling.value(kOriginal, json()));
-    if (member.name == "factor" && values.contains("factor") && original &&
-        positions >= *original) {
-      scaling["factor"] = static_cast<double>(positions) / static_cast<double>(*original);
-    } else {
-      problems_.push_back(fmt::format("/{}/{}: is missing: rope_type \"{}\" needs it", key,
-                                      member.name, type.name));
-    }
-  }
-}
-
-json HuggingFaceConfig::rotary_positions(std::int64_t positions, double base) {
-  const double alone = gives("rope_theta") ? number_or("rope_theta", base) : base;
-  const json plain{{"rotary_base", alone}, {"rope_scaling", usual_scaling()}};
-  const bool scaled = gives_members("rope_scaling");
-  if (!scaled) {
-    return gives("rope_parameters") ? rope("rope_parameters", alone, positions) : plain;
-  }
-  const std::size_t before = problems_.size();
-  const json read = rope("rope_scaling", alone, positions);
-  if (!gives("rope_parameters")) return read;
-  const json other = rope("rope_parameters", alone, positions);
-  if (problems_.size() == before && other["rotary_base"] != read["rotary_base"]) {
-    refuse("rope_scaling",
-           fmt::format("replaces all of rope_parameters, with {} as the base of rotary positions, "
-                       "but rope_parameters has {}; leave one of the two out",
-                       read["rotary_base"].get<double>(), other["rotary_base"].get<double>()));
-  } else if (problems_.size() == before && other != read) {
-    refuse("rope_scaling",
-           "replaces all of rope_parameters, which differ; leave one of the two out");
-  }
-  return read;
 }
 
 void HuggingFaceConfig::finish() const {

@@ -6,20 +6,19 @@
 // transformers' classes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace trident {
-
-struct RopeType;  // settings/rope_types.h
 
 enum class HuggingFaceUse : std::uint8_t {
   // The architecture reads it: sizes, activation, epsilon.
@@ -57,6 +56,10 @@ class HuggingFaceConfig {
 
   // Adds the problem "/key: VALUE: what".
   void refuse(std::string_view key, const std::string& what);
+  void add_problem(std::string problem) { problems_.push_back(std::move(problem)); }
+  std::size_t problems() const { return problems_.size(); }
+  // The key's value; null if the key is missing.
+  const nlohmann::json& at(std::string_view key) const;
   // Whether the key is present and not null.
   bool gives(std::string_view key) const;
   bool is_missing(std::string_view key) const;
@@ -84,11 +87,6 @@ class HuggingFaceConfig {
   // A token of the vocabulary. Negative tokens count from its end, as for torch.nn.Embedding.
   // nullopt if the key is missing.
   std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);
-  // The model keys rotary_base and rope_scaling: of rope_theta, at the top level or in
-  // rope_parameters or rope_scaling, and of the scaling in one of the latter. rope_scaling replaces
-  // rope_parameters, base included (transformers 5.24, modeling_rope_utils.py). If that changes
-  // anything, both are refused. `positions`: max_position_embeddings; `base`: the family's base.
-  nlohmann::json rotary_positions(std::int64_t positions, double base = 1e4);
   // The layers whose entry in the list is `word`; all entries have to be `word` or `other`, one for
   // each of `count` layers. nullopt if the key is missing or null.
   std::optional<std::vector<std::int64_t>> layers_of(std::string_view key, std::string_view word,
@@ -104,12 +102,7 @@ class HuggingFaceConfig {
 
  private:
   const HuggingFaceKey* find(std::string_view key) const;
-  const nlohmann::json& at(std::string_view key) const;
   void check_keys();
-  nlohmann::json rope(std::string_view key, double base, std::int64_t positions);
-  void complete_rope(std::string_view key, const RopeType&, const nlohmann::json& values,
-                     const std::set<std::string_view>& given, std::int64_t positions,
-                     nlohmann::json& scaling);
 
   std::shared_ptr<const nlohmann::json> json_;
   HuggingFaceKeys keys_;

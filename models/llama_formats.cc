@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/json.h"
+#include "models/hugging_face_rope.h"
 #include "settings/rope_types.h"
 
 namespace trident {
@@ -90,10 +91,10 @@ constexpr StoredTensor llama_tensor_rows[] = {
 constexpr std::string_view llama_buffer_names[] = {"model.layers.*.self_attn.rotary_emb.inv_freq",
                                                    "model.rotary_emb.inv_freq"};
 
-std::string llama_write_config(const Config& config) {
-  nlohmann::ordered_json written = llama_config(config, "llama", "LlamaForCausalLM");
-  written["attention_bias"] = config.model.attention_bias;
-  written["mlp_bias"] = config.model.mlp_bias;
+std::string llama_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "llama", "LlamaForCausalLM");
+  written["attention_bias"] = model.attention_bias;
+  written["mlp_bias"] = model.mlp_bias;
   return json_text(written, 2);
 }
 
@@ -156,9 +157,8 @@ std::span<const std::string_view> llama_buffers() {
   return llama_buffer_names;
 }
 
-nlohmann::ordered_json llama_config(const Config& config, std::string_view model_type,
+nlohmann::ordered_json llama_config(const ModelConfig& m, DType dtype, std::string_view model_type,
                                     std::string_view model_class) {
-  const ModelConfig& m = config.model;
   nlohmann::ordered_json written{{"architectures", {model_class}},
                                  {"model_type", model_type},
                                  {"hidden_act", "silu"},
@@ -166,7 +166,7 @@ nlohmann::ordered_json llama_config(const Config& config, std::string_view model
                                  {"hidden_size", m.hidden_size},
                                  {"num_attention_heads", m.num_attention_heads},
                                  {"num_key_value_heads", m.num_query_groups},
-                                 {"head_dim", config.head_dim()},
+                                 {"head_dim", m.head_dim},
                                  {"intermediate_size", m.ffn_hidden_size},
                                  {"max_position_embeddings", m.max_position_embeddings},
                                  {"vocab_size", m.vocab_size},
@@ -177,7 +177,7 @@ nlohmann::ordered_json llama_config(const Config& config, std::string_view model
                                  {"tie_word_embeddings", m.tie_word_embeddings},
                                  {"bos_token_id", nullptr},
                                  {"eos_token_id", nullptr},
-                                 {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}};
+                                 {"torch_dtype", torch_name_of(dtype)}};
   if (m.pad_token_id) written["pad_token_id"] = *m.pad_token_id;
   if (m.rope_scaling.rope_type != "default") written["rope_scaling"] = rope_scaling_of(m);
   return written;
@@ -204,15 +204,14 @@ nlohmann::json llama_model(HuggingFaceConfig& hf, std::string_view architecture,
   if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
     model["pad_token_id"] = *padding;
   }
-  model.update(hf.rotary_positions(positions, defaults.rotary_base));
+  model.update(rotary_positions(hf, positions, defaults.rotary_base));
   model["sliding_window"] = nullptr;
   model["window_layers"] = nullptr;
   hf.require_word("hidden_act", {"silu", "swish"});
   return model;
 }
 
-void llama_gguf_keys(const Config& config, GgufForm& form) {
-  const ModelConfig& m = config.model;
+void llama_gguf_keys(const ModelConfig& m, GgufForm& form) {
   form.sizes = {{"context_length", m.max_position_embeddings},
                 {"embedding_length", m.hidden_size},
                 {"block_count", m.num_layers},
@@ -237,9 +236,11 @@ void llama_gguf_keys(const Config& config, GgufForm& form) {
     }
     // llama.cpp divides each pair's frequency by a factor of this tensor.
     form.rope_factors = frequency_divisors(frequencies, m.head_dim);
-  } else if (scaling.rope_type != "default") {
+  } else if (scaling.rope_type == "linear" || scaling.rope_type == "yarn") {
     form.words.emplace_back("rope.scaling.type", scaling.rope_type);
     form.numbers.emplace_back("rope.scaling.factor", scaling.factor);
+  } else if (scaling.rope_type != "default") {
+    throw RequestError(fmt::format("llama.cpp has no rope_type \"{}\"", scaling.rope_type));
   }
   if (scaling.rope_type == "yarn") {
     form.sizes.emplace_back("rope.scaling.original_context_length",

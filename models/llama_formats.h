@@ -1,4 +1,5 @@
-// The parts of Llama's file formats that the families derived from it share.
+// Names in other programs' files (models/family_formats.h) that the families derived from Llama
+// share.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@ std::span<const StoredTensor> llama_tensors();
 std::span<const std::string_view> llama_buffers();
 
 // The keys of config.json that all of them write. `model_class` is "LlamaForCausalLM" and the like.
-nlohmann::ordered_json llama_config(const Config&, std::string_view model_type,
+nlohmann::ordered_json llama_config(const ModelConfig&, DType, std::string_view model_type,
                                     std::string_view model_class);
 inline constexpr std::int64_t most_layers = 100'000;  // the range of model.num_layers
 
-// What transformers takes for keys that a config.json lacks, by family.
+// transformers' defaults for missing keys, by family.
 struct LlamaDefaults {
   std::int64_t groups = 0;  // num_key_value_heads; 0: num_attention_heads
   double norm_epsilon = 1e-6, rotary_base = 1e4;
@@ -36,6 +37,6 @@ nlohmann::json llama_model(HuggingFaceConfig&, std::string_view architecture,
 
 // The keys that llama.cpp reads of all of them. Throws RequestError for a model that it would
 // compute otherwise.
-void llama_gguf_keys(const Config&, GgufForm&);
+void llama_gguf_keys(const ModelConfig&, GgufForm&);
 
 }  // namespace trident

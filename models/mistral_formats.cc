@@ -18,18 +18,20 @@ constexpr HuggingFaceKey mistral_keys[] = {{"sliding_window", Use::model}};
 
 constexpr std::string_view mistral_classes[] = {"MistralForCausalLM", "MistralModel"};
 
-std::string mistral_write_config(const Config& config) {
-  nlohmann::ordered_json written = llama_config(config, "mistral", "MistralForCausalLM");
+std::string mistral_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "mistral", "MistralForCausalLM");
   written["sliding_window"] = nullptr;
-  if (config.model.sliding_window) written["sliding_window"] = *config.model.sliding_window;
+  if (model.sliding_window) written["sliding_window"] = *model.sliding_window;
   return json_text(written, 2);
 }
 
 std::string mistral_read_config(HuggingFaceConfig& hf) {
   nlohmann::json model = llama_model(hf, "mistral", {.groups = 8});
-  if (hf.is_missing("sliding_window") || hf.gives("sliding_window")) {
+  const auto layers = model.at("num_layers").get<std::int64_t>();
+  const bool slides = hf.is_missing("sliding_window") || hf.gives("sliding_window");
+  if (slides && layers <= most_layers) {  // else the model is refused for its size
     model["sliding_window"] = hf.size_or("sliding_window", 4096);
-    std::vector<std::int64_t> all(model.at("num_layers").get<std::size_t>());
+    std::vector<std::int64_t> all(static_cast<std::size_t>(layers));
     std::iota(all.begin(), all.end(), 0);
     model["window_layers"] = std::move(all);
   }

@@ -55,12 +55,12 @@ const std::vector<StoredTensor>& mixtral_tensors() {
   return tensors;
 }
 
-std::string mixtral_write_config(const Config& config) {
-  nlohmann::ordered_json written = llama_config(config, "mixtral", "MixtralForCausalLM");
-  written["intermediate_size"] = config.model.moe.ffn_hidden_size;
+std::string mixtral_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "mixtral", "MixtralForCausalLM");
+  written["intermediate_size"] = model.moe.ffn_hidden_size;
   written["sliding_window"] = nullptr;
-  if (config.model.sliding_window) written["sliding_window"] = *config.model.sliding_window;
-  write_experts(config.model.moe, "num_local_experts", written);
+  if (model.sliding_window) written["sliding_window"] = *model.sliding_window;
+  write_experts(model.moe, "num_local_experts", written);
   return json_text(written, 2);
 }
 
@@ -82,8 +82,8 @@ std::string mixtral_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void mixtral_gguf_keys(const Config& config, GgufForm& form) {
-  expert_gguf_keys(config, {.normalized = true}, form);
+void mixtral_gguf_keys(const ModelConfig& model, GgufForm& form) {
+  expert_gguf_keys(model, {.normalized = true}, form);
 }
 
 const FamilyFormatTables& mixtral_tables() {

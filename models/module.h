@@ -63,7 +63,7 @@ struct MicroBatch {
   std::int64_t begin = 0;
   KeyValueCache* cache = nullptr;
   std::int64_t logit_rows = 0;  // compute logits of the last `logit_rows` rows only; 0: of all
-  StatisticSums statistics;     // what forward reports beside its result
+  StatisticSums statistics;     // to which forward adds
 };
 
 // The activations that one module saves for one micro-batch from forward to backward_weight. The

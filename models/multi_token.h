@@ -7,9 +7,9 @@
 // for D layers and λ = model.mtp_loss_scaling_factor; like the main loss, a step divides it by all
 // tokens of its batch. It is reported as the auxiliary loss mtp_loss.
 //
-// A sample's last k positions take no part in the loss. They pass through the layer (with its last
-// tokens in place of those that nothing is known of), which no other position sees, but which
-// counts for the balance of experts, as in Megatron-LM.
+// A sample's last k positions have no such token and take no part in the loss. They pass through
+// the layer with the sample's last tokens as placeholders. No other position attends to them, but
+// they count for the balance of experts, as in Megatron-LM.
 //
 // Part of LanguageModelHead; its forward and backward are collective as a module's are.
 #pragma once
@@ -34,7 +34,7 @@ class MultiTokenLayer {
   // one use of it.
   MultiTokenLayer(const ParallelContext&, const TransformerShape&, std::int64_t depth,
                   OutputLayer output, Weight embedding, std::unique_ptr<Module> block);
-  // What the layers report: mtp_loss of each.
+  // The statistics of the layers: mtp_loss of each.
   static std::vector<Statistic> statistics(const TransformerShape&);
 
   // These leave out the tables.

@@ -49,9 +49,9 @@ void read_window(HuggingFaceConfig& hf, nlohmann::json& model) {
   read_qwen_window(hf, model, [&](std::int64_t first) { return last_layers(layers, first); });
 }
 
-std::string qwen2_write_config(const Config& config) {
-  nlohmann::ordered_json written = llama_config(config, "qwen2", "Qwen2ForCausalLM");
-  write_qwen_window(config.model, written);
+std::string qwen2_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "qwen2", "Qwen2ForCausalLM");
+  write_qwen_window(model, written);
   return json_text(written, 2);
 }
 
@@ -65,9 +65,8 @@ std::string qwen2_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void qwen2_gguf_keys(const Config& config, GgufForm& form) {
-  llama_gguf_keys(config, form);
-  const ModelConfig& m = config.model;
+void qwen2_gguf_keys(const ModelConfig& m, GgufForm& form) {
+  llama_gguf_keys(m, form);
   if (m.head_dim * m.num_attention_heads != m.hidden_size) {
     throw RequestError(
         fmt::format("llama.cpp's qwen2 has heads of hidden_size / "
@@ -76,17 +75,17 @@ void qwen2_gguf_keys(const Config& config, GgufForm& form) {
   }
 }
 
-void qwen3_gguf_keys(const Config& config, GgufForm& form) {
-  llama_gguf_keys(config, form);
-  if (config.model.attention_bias) {
+void qwen3_gguf_keys(const ModelConfig& model, GgufForm& form) {
+  llama_gguf_keys(model, form);
+  if (model.attention_bias) {
     throw RequestError("llama.cpp's qwen3 has no attention_bias, but this model has one");
   }
 }
 
-std::string qwen3_write_config(const Config& config) {
-  nlohmann::ordered_json written = llama_config(config, "qwen3", "Qwen3ForCausalLM");
-  written["attention_bias"] = config.model.attention_bias;
-  write_qwen_window(config.model, written);
+std::string qwen3_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "qwen3", "Qwen3ForCausalLM");
+  written["attention_bias"] = model.attention_bias;
+  write_qwen_window(model, written);
   return json_text(written, 2);
 }
 

@@ -1,4 +1,4 @@
-// The parts of Qwen 2's file formats that its mixture of experts shares.
+// Names in other programs' files (models/family_formats.h) that Qwen 2's mixture of experts shares.
 #pragma once
 
 #include <cstdint>

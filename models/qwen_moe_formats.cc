@@ -119,9 +119,8 @@ nlohmann::json qwen_moe_model(HuggingFaceConfig& hf, const ReadExperts& read, st
   return moe;
 }
 
-std::string qwen2_moe_write_config(const Config& config) {
-  const ModelConfig& model = config.model;
-  nlohmann::ordered_json written = llama_config(config, "qwen2_moe", "Qwen2MoeForCausalLM");
+std::string qwen2_moe_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "qwen2_moe", "Qwen2MoeForCausalLM");
   written["qkv_bias"] = true;
   write_qwen_window(model, written);
   write_qwen_experts(model.moe, written);
@@ -153,9 +152,8 @@ std::string qwen2_moe_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-std::string qwen3_moe_write_config(const Config& config) {
-  const ModelConfig& model = config.model;
-  nlohmann::ordered_json written = llama_config(config, "qwen3_moe", "Qwen3MoeForCausalLM");
+std::string qwen3_moe_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "qwen3_moe", "Qwen3MoeForCausalLM");
   written["attention_bias"] = model.attention_bias;
   written["use_sliding_window"] = model.sliding_window.has_value();
   if (model.sliding_window) written["sliding_window"] = *model.sliding_window;
@@ -185,9 +183,8 @@ std::string qwen3_moe_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-std::string olmoe_write_config(const Config& config) {
-  const ModelConfig& model = config.model;
-  nlohmann::ordered_json written = llama_config(config, "olmoe", "OlmoeForCausalLM");
+std::string olmoe_write_config(const ModelConfig& model, DType dtype) {
+  nlohmann::ordered_json written = llama_config(model, dtype, "olmoe", "OlmoeForCausalLM");
   written["attention_bias"] = model.attention_bias;
   written["intermediate_size"] = model.moe.ffn_hidden_size;
   written["norm_topk_prob"] = model.moe.norm_topk_prob;
@@ -218,16 +215,15 @@ std::string olmoe_read_config(HuggingFaceConfig& hf) {
   return json_text(model);
 }
 
-void qwen2_moe_gguf_keys(const Config& config, GgufForm& form) {
-  expert_gguf_keys(config, {.may_be_tied = false, .may_have_any_heads = false}, form);
+void qwen2_moe_gguf_keys(const ModelConfig& model, GgufForm& form) {
+  expert_gguf_keys(model, {.may_be_tied = false, .may_have_any_heads = false}, form);
 }
-void olmoe_gguf_keys(const Config& config, GgufForm& form) {
-  expert_gguf_keys(config,
-                   {.may_be_tied = false, .may_have_any_heads = false, .may_group_queries = false},
-                   form);
+void olmoe_gguf_keys(const ModelConfig& model, GgufForm& form) {
+  expert_gguf_keys(
+      model, {.may_be_tied = false, .may_have_any_heads = false, .may_group_queries = false}, form);
 }
-void qwen3_moe_gguf_keys(const Config& config, GgufForm& form) {
-  expert_gguf_keys(config, {.normalized = true}, form);
+void qwen3_moe_gguf_keys(const ModelConfig& model, GgufForm& form) {
+  expert_gguf_keys(model, {.normalized = true}, form);
 }
 
 const FamilyFormatTables& qwen2_moe_tables() {

@@ -22,7 +22,7 @@ class SharedExpert {
     SavedActivationsPtr mlp;
     LinearActivations gate;
     Tensor output, gates;  // (T or T/t, H), (T or T/t, 1), with a gate
-    Tensor between;        // what a half leaves for the next step
+    Tensor between;        // the result of one step, for the next
   };
 
   // Makes the parameters of an Mlp, NAME.shared, and with a gate NAME.shared_gate.weight (1, H).

@@ -1,8 +1,9 @@
-// What modules report beside forward's tensor: auxiliary losses, and counts and means such as the
-// tokens of each expert. A family lists them (Architecture::statistics). Its modules add to them in
-// forward, each rank its own part; the step check adds up all ranks (engine/step_check.h). The sums
-// are integers and don't depend on the order of additions. So pipeline stages, schedule, ZeRO stage
-// and transport change no bit of them; other layouts change the summands.
+// Auxiliary losses and statistics (counts such as the tokens of each expert, means) that modules
+// report in addition to forward's tensor. A family lists them (Architecture::statistics). Its
+// modules add to them in forward, each rank its own part; the step check adds up all ranks
+// (engine/step_check.h). The sums are integers and don't depend on the order of additions. So
+// pipeline stages, schedule, ZeRO stage and transport change no bit of them; other layouts change
+// the summands.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct StepStatistics {
 class StatisticTable {
  public:
   StatisticTable() = default;
-  // Turns sums over a step of `tokens` tokens into what is reported.
+  // Turns the sums of a step of `tokens` tokens into the reported values.
   using Derive = std::function<void(double tokens, StepStatistics&)>;
   // Throws Error if one is listed twice, has no size, or belongs to a negative layer.
   explicit StatisticTable(const std::vector<Statistic>&, Derive derive = {});

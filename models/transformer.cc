@@ -1,7 +1,11 @@
 #include "models/transformer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "base/error.h"
 
 namespace trident {
 
@@ -84,7 +88,9 @@ RotaryFrequencies rotary_frequencies(const ModelConfig& model) {
                              .truncate = scaling.truncate,
                              .amplitude = yarn_amplitude(scaling)});
   }
-  return {.base = base};
+  if (scaling.rope_type == "default") return {.base = base};
+  throw Error(
+      fmt::format("rotary_frequencies: no formula for rope_type \"{}\"", scaling.rope_type));
 }
 
 TransformerShape transformer_shape(const Config& config) {

@@ -10,8 +10,7 @@
 
 namespace trident {
 
-// What an operation between the ranks of an expert exchange is for: rows to their experts, or their
-// results back.
+// The purpose of an exchange's operation: rows to their experts, or results back.
 enum class Purpose : std::uint8_t { none, dispatch, combine };
 
 // One operation of one rank, as plain data. The thread that carries the operation out takes the

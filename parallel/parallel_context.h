@@ -1,7 +1,6 @@
-// The groups of ranks over which a module is parallel, by their meaning, and what a module needs of
-// them: its share of a count, the placement of its parameters, and its activations' rows gathered
-// or summed. A module asks for linear layers by shape and role (linear(), parallel/tensor/linear.h)
-// and never divides by a group's size.
+// The parallelism of a module: its rank's share of heads, rows or vocabulary, the placement of its
+// parameters, and the gathers and sums of its activations' rows. A module asks for linear layers by
+// shape and role (linear(), parallel/tensor/linear.h) and never divides by a group's size.
 //
 // T is the number of rows (tokens) of a micro-batch, t the size of the tensor group. Under sequence
 // parallelism (Korthikanti 2022) a rank holds T/t consecutive rows of the activations between the
@@ -73,8 +72,8 @@ class ParallelContext {
   // linear layers.
   std::int64_t first_row(const Tensor& x) const;
   bool shares_rows() const { return options_.sequence_parallel; }
-  // Whether a sum over a micro-batch takes the `held` of its `all` rows (tokens) that this rank
-  // has: ranks with all rows have the same ones, so the first of them counts.
+  // True if this rank contributes to a sum over rows: it holds a distinct part (`held` of `all`
+  // rows), or is rank 0 of ranks with identical rows.
   bool counts_rows(std::int64_t held, std::int64_t all) const {
     return held < all || options_.rank == 0;
   }

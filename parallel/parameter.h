@@ -28,7 +28,7 @@ struct Initial {
   static Initial normal(float deviation) { return {.deviation = deviation}; }
 };
 
-// What a parameter does in its model. Optimizers, weight decay and plans treat roles differently.
+// The role of a parameter in its model. Optimizers, weight decay and plans treat roles differently.
 enum class ParameterRole : std::uint8_t {
   embedding,    // a table of rows that are looked up
   head,         // the table of the output layer

@@ -17,7 +17,7 @@ namespace trident {
 
 // Elements [row, row + rows) x [column, column + columns) of a tensor that is viewed as a matrix:
 // its columns are the last dimension, its rows all others in row-major order. A vector counts as
-// one column. So a box of a tensor of any number of dimensions is a list of slices.
+// one column. So a rectangular part of a tensor of more than two dimensions is a list of slices.
 struct TensorSlice {
   std::int64_t row = 0, column = 0, rows = 0, columns = 0;
   bool operator==(const TensorSlice&) const = default;
@@ -55,9 +55,9 @@ struct DataGroups {
   bool operator==(const DataGroups&) const = default;
 };
 
-// The number of a rank among the ranks that hold the same elements. Index 0 is the primary replica,
-// which acts for all; all of them share work that takes long. A tied weight's copy takes part in
-// neither: its index is -1.
+// The number of a rank among the ranks that hold the same elements. Replica 0, the primary one,
+// counts in norms; file writing is divided over all replicas. A tied weight's copy does neither:
+// its index is -1.
 struct Holder {
   int index = 0, count = 1;
 
@@ -80,8 +80,8 @@ struct Placement {
     bool operator==(const Shard&) const = default;
   };
   struct Sharding {
-    std::vector<Group> groups;  // in the order in which they divide; none: the dimension is whole
-    std::vector<Shard> shards;  // held by this rank, in local order; none: the dimension is whole
+    std::vector<Group> groups;  // in the order in which they divide; none: replicated
+    std::vector<Shard> shards;  // held by this rank, in local order; none: the full dimension
     bool operator==(const Sharding&) const = default;
   };
 

@@ -67,7 +67,13 @@ const Membership& checked(const GroupHandle& group, const char* operation) {
 
 void Work::wait(Context& context) const {
   if (impl_ == nullptr) return;
-  if (context.is_planning()) return impl_->wait(Access{});
+  if (context.is_planning()) {
+    OperationTrace* const trace = context.trace();
+    if (trace != nullptr && std::exchange(impl_->trace, nullptr) == trace) {
+      trace->add_wait(impl_->traced);
+    }
+    return impl_->wait(Access{});
+  }
   context.stream().enqueue([impl = impl_](const Access& access) { impl->wait(access); });
 }
 

@@ -136,7 +136,7 @@ class ProcessGroup {
   // all_to_all with unequal parts (MPI_Alltoallv). Entry r·size + p of `counts`, the same on all
   // members, is the number of elements that rank r sends to rank p, its own included. A member's
   // parts follow each other in its input, by receiver, and in its output, by sender. `purpose` is
-  // what the log says of it.
+  // logged with the operation.
   Work all_to_all_v(Context&, const Tensor& input, const Tensor& output,
                     const std::vector<std::int64_t>& counts, Async async = Async::no,
                     Purpose purpose = Purpose::none) const;

@@ -24,15 +24,15 @@ void need(const GroupHandle& group, const char* operation, const char* argument,
   }
 }
 
-void need_parts(const GroupHandle& group, const char* operation, const char* whole_name,
-                const Tensor& whole, const char* part_name, const Tensor& part) {
-  need(group, operation, whole_name, whole);
+void need_parts(const GroupHandle& group, const char* operation, const char* full_name,
+                const Tensor& full, const char* part_name, const Tensor& part) {
+  need(group, operation, full_name, full);
   need(group, operation, part_name, part);
   const auto size = static_cast<std::int64_t>(group->membership.members.size());
-  if (whole.dtype() != part.dtype() || whole.numel() != part.numel() * size) {
+  if (full.dtype() != part.dtype() || full.numel() != part.numel() * size) {
     throw RequestError(fmt::format(
         "{}: {} is {}[{}]; {} is {}[{}] and needs {}[{}] there, a part for each rank",
-        place(group, operation), whole_name, name_of(whole.dtype()), whole.numel(), part_name,
+        place(group, operation), full_name, name_of(full.dtype()), full.numel(), part_name,
         name_of(part.dtype()), part.numel(), name_of(part.dtype()), part.numel() * size));
   }
 }

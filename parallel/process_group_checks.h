@@ -19,9 +19,9 @@ std::string place(const GroupHandle& group, const char* operation);
 void need(const GroupHandle& group, const char* operation);
 void need(const GroupHandle& group, const char* operation, const char* argument,
           const Tensor& tensor);
-// `whole` must hold one part of `part`'s size for each member, in the same dtype.
-void need_parts(const GroupHandle& group, const char* operation, const char* whole_name,
-                const Tensor& whole, const char* part_name, const Tensor& part);
+// `full` must hold one part of `part`'s size for each member, in the same dtype.
+void need_parts(const GroupHandle& group, const char* operation, const char* full_name,
+                const Tensor& full, const char* part_name, const Tensor& part);
 void need_member(const GroupHandle& group, const char* operation, const char* argument, int rank);
 // The transport must carry tensors of the context's device.
 void need_reach(const GroupHandle& group, const char* operation, Context& context);

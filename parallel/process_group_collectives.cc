@@ -94,7 +94,12 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
                                       ? descriptor.root != impl.membership.rank
                                       : !input || output.numel() != input.numel());
     if (apart) fill_placeholder(context, output);
-    return Work(std::make_shared<PlannedWork>(staging));
+    auto work = std::make_shared<PlannedWork>(staging);
+    if (const OperationTrace* const trace = context.trace(); trace != nullptr) {
+      work->trace = trace;
+      work->traced = trace->operations().size() - 1;
+    }
+    return Work(std::move(work));
   }
   need_reach(group, operation, context);
   if (on_gpu) {  // the hosts carry out a barrier

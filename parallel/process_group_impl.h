@@ -22,6 +22,10 @@ struct Work::Impl {
   virtual ~Impl() = default;
   virtual void wait(const Access&) = 0;  // in stream work; rethrows the operation's error
   virtual bool done() const = 0;         // does not block
+
+  // On a planning device, the trace that has the operation, and its index there.
+  const OperationTrace* trace = nullptr;
+  std::size_t traced = 0;
 };
 
 struct ProcessGroup::Impl {

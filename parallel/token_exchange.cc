@@ -1,5 +1,6 @@
 #include "parallel/token_exchange.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -23,9 +24,10 @@ std::vector<std::int64_t> counts_of(Context& context, const ParallelContext& par
   context.give_way();
   gathered.wait(context);
   if (context.is_planning()) {  // without data: equal shares
-    const std::int64_t all = rows.pairs.numel();
-    for (std::int64_t i = 0; i < sources * experts; ++i) {
-      counts[index(i)] = all / experts + (i % experts < all % experts ? 1 : 0);
+    const std::int64_t least = rows.pairs.numel() / experts, more = rows.pairs.numel() % experts;
+    for (auto of_source = counts.begin(); of_source != counts.end(); of_source += experts) {
+      std::fill(of_source, of_source + more, least + 1);
+      std::fill(of_source + more, of_source + experts, least);
     }
     return counts;
   }
@@ -47,16 +49,9 @@ TokenExchange::TokenExchange(Context& context, const ParallelContext& parallel,
   const std::int64_t experts = rows.ends.dim(0), holders = ranks / partial;
   const std::int64_t held = experts / holders;  // experts of a rank
   const std::int64_t self = parallel.exchange_rank(), own_holder = self / partial;
-  // The rows of a source for the experts of a holder, the ranks that share these.
-  const auto rows_for = [&](std::int64_t source, std::int64_t holder) {
-    const auto begin = counts.begin() + source * experts + holder * held;
-    return std::accumulate(begin, begin + held, std::int64_t{0});
-  };
-  for (std::int64_t from = 0; from < ranks; ++from) {
-    for (std::int64_t to = 0; to < ranks; ++to) sent_.push_back(rows_for(from, to / partial));
-  }
-  for (std::int64_t from = 0; from < ranks; ++from) {
-    for (std::int64_t to = 0; to < ranks; ++to) got_.push_back(sent_[index(to * ranks + from)]);
+  for (std::int64_t at = 0; at < ranks * experts; at += held) {
+    const auto begin = counts.begin() + at;
+    sent_.push_back(std::accumulate(begin, begin + held, std::int64_t{0}));
   }
   std::vector<std::int64_t> ends;
   for (std::int64_t source = 0; source < ranks; ++source) {
@@ -72,11 +67,10 @@ TokenExchange::TokenExchange(Context& context, const ParallelContext& parallel,
     pairs_ = rows.pairs.flat(0, all);
     return;
   }
-  repeat(context, rows, partial, [&](std::int64_t holder) { return rows_for(self, holder); });
+  repeat(context, rows, partial);
 }
 
-void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_t partial,
-                           const std::function<std::int64_t(std::int64_t)>& rows_for) {
+void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_t partial) {
   const std::int64_t holders = parallel_.exchange_ranks() / partial, pairs = rows.pairs.numel();
   const Shape shape{rows.rows.dim(0), rows.rows.dim(1) * partial};
   if (context.is_planning()) {
@@ -88,7 +82,7 @@ void TokenExchange::repeat(Context& context, const ExpertRows& rows, std::int64_
   std::vector<std::int32_t> order, places(index(pairs * partial), -1);
   std::int64_t begin = 0;
   for (std::int64_t holder = 0; holder < holders; ++holder) {
-    const std::int64_t count = rows_for(holder);
+    const std::int64_t count = sent_[index(parallel_.exchange_rank() * holders + holder)];
     for (std::int64_t copy = 0; copy < partial; ++copy) {
       for (std::int64_t row = begin; row < begin + count; ++row) {
         const std::int32_t pair = pair_of_row[index(row)];
@@ -109,14 +103,28 @@ const Tensor& TokenExchange::Moving::arrived(Context& context) {
   return rows;
 }
 
+std::vector<std::int64_t> TokenExchange::counts(Purpose purpose, std::int64_t columns) const {
+  const std::int64_t ranks = parallel_.exchange_ranks(), partial = parallel_.ranks_of_expert();
+  std::vector<std::int64_t> counts(index(ranks * ranks));
+  auto sent = sent_.begin();
+  for (std::int64_t from = 0; from < ranks; ++from) {
+    for (std::int64_t to = 0; to < ranks; ++sent) {
+      for (std::int64_t copy = 0; copy < partial; ++copy, ++to) {
+        const std::int64_t at =
+            purpose == Purpose::dispatch ? from * ranks + to : to * ranks + from;
+        counts[index(at)] = *sent * columns;
+      }
+    }
+  }
+  return counts;
+}
+
 TokenExchange::Moving TokenExchange::move(Context& context, const Tensor& x, std::int64_t rows,
-                                          std::vector<std::int64_t> counts, Async async,
-                                          Purpose purpose) const {
+                                          Async async, Purpose purpose) const {
   Moving moving{
       context.empty({rows, x.dim(1)}, x.dtype(), Category::activation), {}, x, async == Async::yes};
-  for (std::int64_t& count : counts) count *= x.dim(1);
-  moving.work =
-      parallel_.exchange_group().all_to_all_v(context, x, moving.rows, counts, async, purpose);
+  moving.work = parallel_.exchange_group().all_to_all_v(context, x, moving.rows,
+                                                        counts(purpose, x.dim(1)), async, purpose);
   return moving;
 }
 
@@ -125,13 +133,13 @@ TokenExchange::Moving TokenExchange::dispatch(Context& context, const Tensor& x,
   Tensor rows = context.empty({pairs_.numel(), x.dim(1)}, x.dtype(), Category::activation);
   gather_rows(context, {.x = x, .indices = pairs_, .divisor = divisor, .y = rows});
   if (sent_.empty()) return {.rows = rows};
-  return move(context, rows, own_rows_, sent_, async, Purpose::dispatch);
+  return move(context, rows, own_rows_, async, Purpose::dispatch);
 }
 
 TokenExchange::Moving TokenExchange::give_back(Context& context, const Tensor& y,
                                                Async async) const {
-  if (got_.empty()) return {.rows = y};
-  return move(context, y, pairs_.numel(), got_, async, Purpose::combine);
+  if (sent_.empty()) return {.rows = y};
+  return move(context, y, pairs_.numel(), async, Purpose::combine);
 }
 
 void TokenExchange::combine(Context& context, Moving& back, const Tensor& into) const {

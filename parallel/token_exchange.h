@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "core/context.h"
@@ -51,20 +50,21 @@ class TokenExchange {
   // into (T, H) := the sums over each token's experts, in ascending order, and over the ranks that
   // share one, in group-rank order.
   void combine(Context&, Moving& back, const Tensor& into) const;
-  // into (T·K, 1) := the same of y (Q, 1) for each pair.
+  // into (T·K, 1) := for each (token, expert) pair, its returned value of y (Q, 1), summed over the
+  // ranks that share the expert.
   void combine_pairs(Context&, Moving& back, const Tensor& into) const;
 
  private:
   // Where ranks share experts: makes the order and the places of `partial` copies of each row.
-  // `rows_for`: this rank's rows for the experts of each of these groups of ranks.
-  void repeat(Context&, const ExpertRows&, std::int64_t partial,
-              const std::function<std::int64_t(std::int64_t holder)>& rows_for);
-  Moving move(Context&, const Tensor& x, std::int64_t rows, std::vector<std::int64_t> counts, Async,
-              Purpose) const;
+  void repeat(Context&, const ExpertRows&, std::int64_t partial);
+  // The numbers that each rank sends to each (S·S, by sender, then by receiver).
+  std::vector<std::int64_t> counts(Purpose, std::int64_t columns) const;
+  Moving move(Context&, const Tensor& x, std::int64_t rows, Async, Purpose) const;
 
   ParallelContext parallel_;
-  std::vector<std::int64_t> sent_, got_;  // S·S rows by sender, then by receiver: there, and back
-  std::int64_t own_rows_ = 0;             // Q
+  // Rows by sender, then by the ranks that hold an expert together (S·E/e). Empty where S = 1.
+  std::vector<std::int64_t> sent_;
+  std::int64_t own_rows_ = 0;  // Q
   Tensor ends_;
   Tensor pairs_;  // the pairs in the order in which their rows are sent
   Tensor rows_;   // (T, K·p): the returned rows of each pair, one from each of p ranks

@@ -11,7 +11,7 @@
 
 namespace trident {
 
-// FLOP/s by kind of machine (machine_kind()).
+// FLOP/s by kind of machine (name_of(MachineKind)).
 using BestRates = std::map<std::string, double>;
 
 // The properties on which a rate depends: "AMD EPYC 7B13, avx2, 2 threads, fp32". `instructions`

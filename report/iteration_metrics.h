@@ -37,7 +37,7 @@ struct IterationMetrics {
   std::optional<double> save_pause_ms;
   std::optional<std::int64_t> failed_saves;
   std::vector<std::pair<std::string, double>> validation_loss;  // by set, "" for the only one
-  StepStatistics statistics;                                    // what the model's modules reported
+  StepStatistics statistics;                                    // of the model's modules
   std::map<std::string, double> extra;  // a user's own metrics, added by on_iteration
 };
 

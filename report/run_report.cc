@@ -111,7 +111,7 @@ Json curves(const ReportedRun& run) {
   const History& history = run.history;
   const RunRates rates(run.about, history);
   const Intervals intervals(history);
-  Json all{{"stretch", intervals.size}};
+  Json all{{"interval", intervals.size}};
   using M = IterationMetrics;
   add_places(all, "iteration", intervals,
              [](const M& m) { return static_cast<double>(m.iteration); });
@@ -200,8 +200,8 @@ Json frames(const History& history, const std::string& name) {
   return list;
 }
 
-// What the model's modules reported: lists of {name, curve} of auxiliary losses and of statistics
-// with one value a layer, and of {name, frames} of others.
+// The auxiliary losses and statistics of the model's modules: lists of {name, curve} of losses and
+// of statistics with one value a layer, and of {name, frames} of others.
 Json model_statistics(const History& history) {
   const Intervals intervals(history);
   std::set<std::string> losses;

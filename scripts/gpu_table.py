@@ -63,7 +63,7 @@ def versions_of(results):
 
 
 def table_of(results, parts):
-    lines = [row("part", "what", "result", "device", "commit", "date", "last proven"),
+    lines = [row("part", "what", "result", "device", "commit", "date", "last verified"),
              "|---" * 7 + "|"]
     for name in [*parts, *(key for key in results if key not in parts)]:
         about, result = parts[name.partition(" without ")[0]], results.get(name)
@@ -74,7 +74,7 @@ def table_of(results, parts):
         lines.append(row(name, about, text_of(result), result["device"], result["commit"],
                          result["date"], place(proven) if proven else "never"))
     never = [name for name in parts if "proven" not in results.get(name, {})]
-    lines += ["", f"Not proven on any GPU: {', '.join(never) or 'none of these parts'}."]
+    lines += ["", f"Not verified on any GPU: {', '.join(never) or 'none of these parts'}."]
     if results:
         lines += ["", "Versions:", "", *versions_of(results)]
     # Shows the newest figures, or those of the last success.
@@ -86,8 +86,9 @@ def table_of(results, parts):
                for key, result in results.items() if key.startswith(("train_", "first_look"))
                for text in result.get("refused", ())}
     if refused:
-        lines += ["", "What cuBLASLt and cuDNN had no kernel for in these trainings, so that ours "
-                  "or several steps did it:", "", *[f"- {text[:200]}" for text in sorted(refused)]]
+        lines += ["", "Operations for which cuBLASLt and cuDNN had no kernel in these trainings, so "
+                  "that our kernels or several steps computed them:", "",
+                  *[f"- {text[:200]}" for text in sorted(refused)]]
     if "device" in shown:
         device = shown["device"]["found"]
         rates = ", ".join(f"{k} {v}" for k, v in device["product_tflops"].items())
@@ -109,8 +110,8 @@ def table_of(results, parts):
     if "saves" in shown:
         f = shown["saves"]["found"]["saves"]
         pauses = ", ".join(map(str, f["pauses_ms"])) or "none"
-        lines += ["", f"Saves of {f['bytes'] / 1e6:.0f} MB beside training: iterations take "
-                  f"{f['usual_ms']} ms, beside the first save {f['beside_first_ms']} ms, beside the "
+        lines += ["", f"Asynchronous saves of {f['bytes'] / 1e6:.0f} MB: iterations take "
+                  f"{f['usual_ms']} ms, during the first save {f['beside_first_ms']} ms, during the "
                   f"second {f['beside_second_ms']} ms; training waited for {pauses} ms; "
                   f"{f['staging_bytes'] / 1e6:.0f} MB of copies ({place(shown['saves'])})."]
     if "streaming" in shown:

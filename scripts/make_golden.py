@@ -460,7 +460,7 @@ def mean_loss(model, inputs, labels):
 
 
 def note_routers(golden, model, case):
-    """Appends what the routers of the last forward pass have done: the mean entropy of each one's
+    """Appends statistics of the routers in the last forward pass: the mean entropy of each one's
     probabilities, and of softmax routers transformers' own balancing loss."""
     if not case.experts:
         return
@@ -558,7 +558,7 @@ def reference_run(model, case, tokens):
 
 
 def noise(case, tokens):
-    """What rounding the weights to fp32 once does to a run in fp64: of each step, the relative
+    """The effect of rounding the weights to fp32 once on a run in fp64: of each step, the relative
     differences of the losses and of the gradient norms. Adam's first steps divide by the root of
     few squares, which makes it large for a few models."""
     runs = []

@@ -12,11 +12,11 @@ namespace trident {
 namespace {
 
 template <class Row>
-const Row& row_of(const Config& config, std::vector<Row> ConfigConstraints::*rows, const char* key,
-                  const std::string& name) {
-  if (!config.constraints)
+const Row& row_of(const ConfigConstraints* constraints, std::vector<Row> ConfigConstraints::*rows,
+                  const char* key, const std::string& name) {
+  if (constraints == nullptr)
     throw Error("this config was not loaded, so its names have no constraints to look up");
-  const Row* row = find_row((*config.constraints).*rows, name);
+  const Row* row = find_row(constraints->*rows, name);
   if (row == nullptr) throw Error(fmt::format("config: {}: there is no \"{}\"", key, name));
   return *row;
 }
@@ -24,21 +24,22 @@ const Row& row_of(const Config& config, std::vector<Row> ConfigConstraints::*row
 }  // namespace
 
 const ScheduleConstraints& schedule_constraints(const Config& config) {
-  return row_of(config, &ConfigConstraints::schedules, "/pipeline/schedule",
+  return row_of(config.constraints.get(), &ConfigConstraints::schedules, "/pipeline/schedule",
                 config.pipeline.schedule);
 }
 
 const ModelConstraints& model_constraints(const Config& config) {
-  return row_of(config, &ConfigConstraints::models, "/model/architecture",
+  return row_of(config.constraints.get(), &ConfigConstraints::models, "/model/architecture",
                 config.model.architecture);
 }
 
 const OptimizerConstraints& optimizer_constraints(const Config& config) {
-  return row_of(config, &ConfigConstraints::optimizers, "/optimizer/type", config.optimizer.type);
+  return row_of(config.constraints.get(), &ConfigConstraints::optimizers, "/optimizer/type",
+                config.optimizer.type);
 }
 
 const TransportConstraints& transport_constraints(const Config& config) {
-  return row_of(config, &ConfigConstraints::transports, "/runtime/transport",
+  return row_of(config.constraints.get(), &ConfigConstraints::transports, "/runtime/transport",
                 config.runtime.transport);
 }
 
@@ -54,8 +55,8 @@ std::vector<std::string> ordered_axes(const ParallelConfig& parallel) {
   return names;
 }
 
-bool axes_sound(const Config& config, const Problems& problems) {
-  const std::vector<MeshAxis> axes = config.parallel.axes();
+bool axes_sound(const ParallelConfig& parallel, const Problems& problems) {
+  const std::vector<MeshAxis> axes = parallel.axes();
   return std::all_of(axes.begin(), axes.end(), [&](const MeshAxis& axis) {
     return axis.key.empty() || problems.sound("/parallel/" + axis.key);
   });

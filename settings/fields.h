@@ -194,7 +194,7 @@ void validate_fp16_schedule(const Config& config, Problems& problems);
 // The names of the axes that have a config key, in the default order of parallel.rank_order.
 std::vector<std::string> ordered_axes(const ParallelConfig& parallel);
 // Whether the sizes of all axes with a config key are sound.
-bool axes_sound(const Config& config, const Problems& problems);
+bool axes_sound(const ParallelConfig& parallel, const Problems& problems);
 
 // Fills in the learning-rate schedule's numbers that follow from training.train_iters, if that is
 // set.

@@ -30,6 +30,9 @@ bool is_rotary(const ModelConstraints& model) {
 bool is_learned(const ModelConstraints& model) {
   return model.positions == Positions::learned;
 }
+bool has_free_width(const ModelConstraints& model) {
+  return !model.heads_divide_width;
+}
 bool has_window(const ModelConstraints& model) {
   return model.window != WindowRule::none;
 }
@@ -61,8 +64,10 @@ std::vector<Field> model_fields() {
        .required = true},
       {.path = "/model/hidden_size",
        .member = member(&M::hidden_size),
-       .doc = "Width of the residual stream; a multiple of num_attention_heads unless head_dim is "
-              "given.",
+       .doc =
+           with_models("Width of the residual stream; a multiple of num_attention_heads, but not "
+                       "where head_dim is given",
+                       " for ", has_free_width, ""),
        .range = from(1, 1e7),
        .required = true},
       {.path = "/model/num_attention_heads",

@@ -68,14 +68,15 @@ void without_recomputation(Config& config, const Problems& problems) {
   if (asked.granularity != "full") asked.num_layers = ActivationCheckpointingConfig{}.num_layers;
 }
 
-std::string why(const std::string& path, const Config& config) {
+std::string why(const std::string& path, const ActivationCheckpointingConfig& checkpointing,
+                const PipelineConfig& pipeline) {
   if (path == kSequence || path == kOverlap) return "with tensor_model_parallel_size 1";
   if (path == kUnits) {
-    return fmt::format("with granularity \"{}\"", config.activation_checkpointing.granularity);
+    return fmt::format("with granularity \"{}\"", checkpointing.granularity);
   }
   if (path != kGroup) return "with pipeline_model_parallel_size 1";
-  if (!config.pipeline.schedule_file.empty()) return "with schedule_file";
-  return fmt::format("in schedule \"{}\"", config.pipeline.schedule);
+  if (!pipeline.schedule_file.empty()) return "with schedule_file";
+  return fmt::format("in schedule \"{}\"", pipeline.schedule);
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ std::vector<std::string> ineffective_key_notes(const Config& config, const std::
     if (asked == nullptr || asked->is_null() || word || *asked == taken) continue;
     notes.push_back(printable(
         fmt::format("config: {}: {} has no effect {} and is {}", path, shown(*asked),
-                    why(path, config),
+                    why(path, config.activation_checkpointing, config.pipeline),
                     taken.is_null() ? "left out" : fmt::format("taken as {}", shown(taken))),
         400));
   }

@@ -25,6 +25,17 @@ void take_experts(const nlohmann::json& saved, bool other_layers, nlohmann::json
   }
 }
 
+// Adds the keys of the weights' rotary scaling that the document leaves out, where it has no other
+// type.
+void take_rope_scaling(const nlohmann::json& saved, nlohmann::json& scaling) {
+  if (!scaling.is_object() || !saved.is_object()) return;
+  constexpr auto type = "rope_type";
+  if (scaling.contains(type) && (!saved.contains(type) || scaling[type] != saved.at(type))) return;
+  for (const auto& [key, value] : saved.items()) {
+    if (!scaling.contains(key)) scaling[key] = value;
+  }
+}
+
 // Adds model keys that the document leaves out, from the weights that the run begins with. Returns
 // nullopt, with no field sound, where the document needs these keys and the weights lack them.
 std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const LoadOptions& options,
@@ -56,6 +67,8 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
       const bool of_windows = key == "sliding_window" || key == "window_layers";
       if (key == "moe" && !other_model) {
         take_experts(value, other_layers, model[key]);
+      } else if (key == "rope_scaling" && has(key)) {
+        take_rope_scaling(value, model[key]);
       } else if (key != "moe" && !has(key) && !off && !(other_windows && of_windows)) {
         model[key] = value;
       }

@@ -168,7 +168,7 @@ void Resolver::parallel() {
     replica *= axis.size;
     sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : " × ", axis.title, axis.size);
   }
-  if (!axes_sound(config_, problems_)) {
+  if (!axes_sound(config_.parallel, problems_)) {
     problems_.spoil(kPath);
     return;
   }

@@ -1,5 +1,7 @@
 // The scalings of rotary positions, by the names that transformers gives them (rope_type), and the
-// keys of model.rope_scaling that each of them reads.
+// keys of model.rope_scaling that each of them reads. A type's formula is in models/transformer.cc
+// (rotary_frequencies), its keys for llama.cpp in models/llama_formats.cc (llama_gguf_keys); both
+// refuse a type that they don't know.
 #pragma once
 
 #include <array>

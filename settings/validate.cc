@@ -12,8 +12,7 @@
 namespace trident::config_detail {
 namespace {
 
-void validate_data(const Config& config, Problems& problems) {
-  const DataConfig& data = config.data;
+void validate_data(const DataConfig& data, Problems& problems) {
   if (problems.sound("/data/split") && !parse_split(data.split)) {
     problems.add("/data/split", fmt::format("\"{}\" is not one to three sizes, joined by commas, "
                                             "the first above 0; use \"949,50,1\"",
@@ -33,7 +32,9 @@ void validate_data(const Config& config, Problems& problems) {
                    "is missing; type \"file\" needs the path of a tokenizer.json");
     }
   }
-  const CheckpointConfig& checkpoint = config.checkpoint;
+}
+
+void validate_checkpoint(const CheckpointConfig& checkpoint, Problems& problems) {
   const auto needs_save = [&](const char* key, bool asked, const char* what) {
     if (!asked || !checkpoint.save.empty() || !problems.sound({key, "/checkpoint/save"})) return;
     problems.add(key, fmt::format("{} needs checkpoint.save, which is missing", what));
@@ -82,7 +83,7 @@ void validate_sizes(const Config& config, Problems& problems) {
   };
   const ModelConfig& model = config.model;
   const auto of = [](std::int64_t size) { return static_cast<double>(size); };
-  if (axes_sound(config, problems)) {
+  if (axes_sound(config.parallel, problems)) {
     double ranks = 1;
     for (const MeshAxis& axis : config.parallel.axes()) ranks *= axis.folded ? 1 : of(axis.size);
     at_most(kData, ranks, kCount, "ranks");
@@ -128,20 +129,20 @@ void validate_sizes(const Config& config, Problems& problems) {
 }
 
 // Compares the paths' text. run/folders/run_folder.h resolves links when it opens the folders.
-void validate_folders(const Config& config, Problems& problems) {
+void validate_folders(const CheckpointConfig& checkpoint, const LoggingConfig& logging,
+                      Problems& problems) {
   constexpr auto kSave = "/checkpoint/save";
-  if (!problems.sound({"/logging/dir", kSave}) || config.checkpoint.save.empty()) return;
+  if (!problems.sound({"/logging/dir", kSave}) || checkpoint.save.empty()) return;
   const auto normal = [](const std::string& directory) {
     return (std::filesystem::path(directory) / "").lexically_normal();
   };
-  if (normal(config.logging.dir) != normal(config.checkpoint.save)) return;
+  if (normal(logging.dir) != normal(checkpoint.save)) return;
   problems.add(
-      kSave,
-      fmt::format(
-          "\"{}\" is logging.dir, too, and each has a config.json of its "
-          "own; use another directory, such as \"{}\"",
-          config.checkpoint.save,
-          (std::filesystem::path(config.checkpoint.save) / "weights").lexically_normal().string()));
+      kSave, fmt::format(
+                 "\"{}\" is logging.dir, too, and each has a config.json of its "
+                 "own; use another directory, such as \"{}\"",
+                 checkpoint.save,
+                 (std::filesystem::path(checkpoint.save) / "weights").lexically_normal().string()));
 }
 
 // The largest number of cosines that fit in `iterations` if each is `times` as long as the one
@@ -220,9 +221,10 @@ void validate(const Config& config, Problems& problems) {
   validate_layout(config, problems);
   validate_optimizer(config, problems);
   validate_precision(config, problems);
-  validate_data(config, problems);
+  validate_data(config.data, problems);
+  validate_checkpoint(config.checkpoint, problems);
   validate_sizes(config, problems);
-  validate_folders(config, problems);
+  validate_folders(config.checkpoint, config.logging, problems);
   if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
       config.training.train_iters != 0 && config.training.train_epochs != 0) {
     problems.add("/training/train_epochs",

@@ -18,8 +18,8 @@ constexpr auto kGroupTopk = "/model/moe/router_group_topk";
 
 // ", or use mixtral": the models whose experts have it.
 template <class Has>
-std::string or_use_experts(const Config& config, const Has& has) {
-  const auto names = names_where(config.constraints->models, [&](const ModelConstraints& one) {
+std::string or_use_experts(const ConfigConstraints& constraints, const Has& has) {
+  const auto names = names_where(constraints.models, [&](const ModelConstraints& one) {
     return one.experts.layers != ExpertLayers::none && std::invoke(has, one.experts);
   });
   return names.empty() ? "" : ", or use " + list_or(names);
@@ -59,27 +59,27 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
                      experts.score_function));
   refuse("/model/moe/norm_topk_prob",
          experts.fixed_norm && moe.norm_topk_prob != experts.norm_topk_prob,
-         fmt::format(
-             "{}'s weights are {}divided by their sum; leave it out{}", constraints.name,
-             experts.norm_topk_prob ? "" : "not ",
-             or_use_experts(config, [](const ExpertConstraints& one) { return !one.fixed_norm; })));
+         fmt::format("{}'s weights are {}divided by their sum; leave it out{}", constraints.name,
+                     experts.norm_topk_prob ? "" : "not ",
+                     or_use_experts(*config.constraints,
+                                    [](const ExpertConstraints& one) { return !one.fixed_norm; })));
   refuse("/model/moe/router_topk_scaling_factor",
          !experts.scaling && moe.router_topk_scaling_factor != 1,
          fmt::format("{} has no factor of its router's weights; leave it out{}", constraints.name,
-                     or_use_experts(config, &ExpertConstraints::scaling)));
+                     or_use_experts(*config.constraints, &ExpertConstraints::scaling)));
   refuse(kNumGroups, !experts.groups && moe.router_num_groups != 1,
          fmt::format("{}'s experts form no groups; leave it out{}", constraints.name,
-                     or_use_experts(config, &ExpertConstraints::groups)));
+                     or_use_experts(*config.constraints, &ExpertConstraints::groups)));
   refuse("/model/moe/router_enable_expert_bias", !experts.bias && moe.router_enable_expert_bias,
          fmt::format("{}'s files have no biases of experts; leave it out{}", constraints.name,
-                     or_use_experts(config, &ExpertConstraints::bias)));
+                     or_use_experts(*config.constraints, &ExpertConstraints::bias)));
   refuse("/model/moe/router_enable_expert_bias", experts.bias && !moe.router_enable_expert_bias,
          fmt::format("{} has biases of experts; leave it out, and give router_bias_update_rate 0 "
                      "to keep them",
                      constraints.name));
   refuse(kShared, !experts.shared && moe.shared_expert_intermediate_size != 0,
          fmt::format("{} has no shared expert; leave it out{}", constraints.name,
-                     or_use_experts(config, &ExpertConstraints::shared)));
+                     or_use_experts(*config.constraints, &ExpertConstraints::shared)));
   if (experts.layers == ExpertLayers::all && problems.sound(kFfn)) {
     refuse(kExpertFfn, moe.ffn_hidden_size != config.model.ffn_hidden_size,
            fmt::format("{} differs from model.ffn_hidden_size ({}), which {} has for the width of "
@@ -101,8 +101,7 @@ void validate_choices_of_model(const Config& config, const ModelConstraints& con
                      experts.shared_gate ? "a " : "no "));
 }
 
-void validate_router(const Config& config, Problems& problems) {
-  const MoeConfig& moe = config.model.moe;
+void validate_router(const MoeConfig& moe, Problems& problems) {
   if (!problems.sound({kExperts, kTopk, kNumGroups, kGroupTopk})) return;
   const std::int64_t groups = moe.router_num_groups;
   if (moe.num_experts % groups != 0) {
@@ -151,7 +150,7 @@ void validate_expert_layers(const Config& config, const ModelConstraints* constr
              std::ranges::find(layers, 0) != layers.end()) {
     problems.add(kLayerFreq,
                  fmt::format("{} has experts in all layers; leave it out{}", constraints->name,
-                             or_use_experts(config, [](const ExpertConstraints& one) {
+                             or_use_experts(*config.constraints, [](const ExpertConstraints& one) {
                                return one.layers == ExpertLayers::any;
                              })));
   }
@@ -163,7 +162,7 @@ void validate_expert_ranks(const Config& config, Problems& problems) {
   const std::int64_t parallel = config.parallel.expert_model_parallel_size,
                      tensor = config.parallel.expert_tensor_parallel_size;
   // The ranks that the two sizes divide; 0, which any number divides, if they aren't known.
-  const bool known = axes_sound(config, problems);
+  const bool known = axes_sound(config.parallel, problems);
   const std::int64_t ranks = known ? folded_ranks(config.parallel.axes()) : 0;
   const auto choices = [&](std::int64_t size, std::int64_t other, std::int64_t asked) {
     other = std::max<std::int64_t>(1, other);  // it may be unsound
@@ -218,7 +217,7 @@ void validate_experts(const Config& config, Problems& problems) {
     return;
   }
   if (constraints != nullptr) validate_choices_of_model(config, *constraints, problems);
-  validate_router(config, problems);
+  validate_router(config.model.moe, problems);
   validate_expert_layers(config, constraints, problems);
   validate_expert_ranks(config, problems);
   // The biases of one layer are then sharded in two ways, and sums of factored states over both.

@@ -74,17 +74,17 @@ void validate_schedule_file(const ScheduleConstraints& kind, Problems& problems)
 }
 
 // "LEAD schedule "pipedream_2bw"": an asynchronous schedule whose stages update together.
-std::string or_whole_iterations(const Config& config, const char* lead) {
-  const auto names = names_where(
-      config.constraints->schedules,
-      [](const ScheduleConstraints& kind) { return !kind.flushed && !kind.each_microbatch; });
+std::string or_whole_iterations(const ConfigConstraints& constraints, const char* lead) {
+  const auto names = names_where(constraints.schedules, [](const ScheduleConstraints& kind) {
+    return !kind.flushed && !kind.each_microbatch;
+  });
   return names.empty() ? "" : fmt::format("{}schedule \"{}\"", lead, names.front());
 }
 
 // Refuses requests that need a common update of all stages.
 void validate_each_microbatch(const Config& config, const ScheduleConstraints& kind,
                               Problems& problems) {
-  const std::string other = or_whole_iterations(config, ", or ");
+  const std::string other = or_whole_iterations(*config.constraints, ", or ");
   if (config.gradient_clipping > 0 && problems.sound("/gradient_clipping")) {
     problems.add("/gradient_clipping",
                  fmt::format("{} needs the norm over all stages at every update, for which "
@@ -281,12 +281,12 @@ void validate_fp16_schedule(const Config& config, Problems& problems) {
   problems.add("/precision/dtype",
                fmt::format("\"fp16\" leaves out steps that overflow, but schedule \"{}\" has made "
                            "their updates by then; use \"bf16\"{}",
-                           kind.name, or_whole_iterations(config, ", or ")));
+                           kind.name, or_whole_iterations(*config.constraints, ", or ")));
 }
 
 void validate_layout(const Config& config, Problems& problems) {
   constexpr auto kOrder = "/parallel/rank_order";
-  if (problems.sound(kOrder) && axes_sound(config, problems) &&
+  if (problems.sound(kOrder) && axes_sound(config.parallel, problems) &&
       !axis_order(config.parallel.axes(), config.parallel.rank_order)) {
     const std::vector<std::string> axes = ordered_axes(config.parallel);
     problems.add(kOrder,
@@ -295,7 +295,7 @@ void validate_layout(const Config& config, Problems& problems) {
                              config.parallel.rank_order, list_and(axes), fmt::join(axes, "-")));
   }
   constexpr auto kNode = "/runtime/ranks_per_node";
-  if (!axes_sound(config, problems)) return;
+  if (!axes_sound(config.parallel, problems)) return;
   const std::int64_t world = config.world_size();
   const std::int64_t node = config.runtime.ranks_per_node;
   if (problems.sound(kNode) && node > 0 && node < world && world % node != 0) {

@@ -16,8 +16,8 @@ namespace {
 
 // ", or use llama": the models that have it.
 template <class Has>
-std::string or_use(const Config& config, const Has& has) {
-  const auto names = names_where(config.constraints->models, has);
+std::string or_use(const ConfigConstraints& constraints, const Has& has) {
+  const auto names = names_where(constraints.models, has);
   return names.empty() ? "" : ", or use " + list_or(names);
 }
 
@@ -31,15 +31,20 @@ void validate_head_size(const Config& config, const ModelConstraints* constraint
   const bool needs_whole = constraints == nullptr || constraints->heads_divide_width;
   if (!divides && (needs_whole || model.head_dim == 0)) {
     const std::int64_t unit = model.num_attention_heads * (rotary && model.head_dim == 0 ? 2 : 1);
-    problems.add(kHidden, fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
-                                      model.hidden_size, model.num_attention_heads,
-                                      multiples_near(unit, model.hidden_size)));
+    const bool may_give = constraints != nullptr && constraints->free_head_dim && !needs_whole;
+    const bool has_given = needs_whole && model.head_dim > 0 && constraints != nullptr;
+    problems.add(
+        kHidden,
+        fmt::format("{} is not a multiple of num_attention_heads ({}){}; use {}{}",
+                    model.hidden_size, model.num_attention_heads,
+                    has_given ? ", which " + constraints->name + " needs" : "",
+                    multiples_near(unit, model.hidden_size), may_give ? ", or give head_dim" : ""));
   } else if (given && constraints != nullptr && !constraints->free_head_dim) {
     problems.add(kHeadDim,
                  fmt::format("{} differs from hidden_size / num_attention_heads, which {}'s heads "
                              "have; leave it out{}",
                              model.head_dim, constraints->name,
-                             or_use(config, &ModelConstraints::free_head_dim)));
+                             or_use(*config.constraints, &ModelConstraints::free_head_dim)));
   } else if (given && rotary && model.head_dim % 2 != 0) {
     problems.add(kHeadDim, fmt::format("{} is odd, but rotary positions turn pairs; use {}",
                                        model.head_dim, multiples_near(2, model.head_dim)));
@@ -71,7 +76,7 @@ void validate_latent_attention(const Config& config, const ModelConstraints& con
     } else {
       refuse(path, size != 0,
              fmt::format("{} has no latent attention; leave it out{}", constraints.name,
-                         or_use(config, &ModelConstraints::latent_attention)));
+                         or_use(*config.constraints, &ModelConstraints::latent_attention)));
     }
   }
   if (!constraints.latent_attention) return;
@@ -92,7 +97,7 @@ void validate_query_groups(const Config& config, const ModelConstraints& constra
                  fmt::format("{} differs from num_attention_heads ({}), but {} has no "
                              "grouped queries; leave it out{}",
                              model.num_query_groups, model.num_attention_heads, constraints.name,
-                             or_use(config, &ModelConstraints::grouped_queries)));
+                             or_use(*config.constraints, &ModelConstraints::grouped_queries)));
   } else if (model.num_attention_heads % model.num_query_groups != 0) {
     problems.add(kGroups,
                  fmt::format("{} does not divide num_attention_heads ({}); use {}",
@@ -114,7 +119,7 @@ void validate_window(const Config& config, const ModelConstraints& constraints,
   }
   if (constraints.window == WindowRule::none) {
     problems.add(kWindow, fmt::format("{} has no window; leave it out{}", constraints.name,
-                                      or_use(config, [](const ModelConstraints& one) {
+                                      or_use(*config.constraints, [](const ModelConstraints& one) {
                                         return one.window != WindowRule::none;
                                       })));
     return;
@@ -144,9 +149,9 @@ void validate_rope_scaling(const Config& config, const ModelConstraints& constra
   const RopeScalingConfig& scaling = config.model.rope_scaling;
   if (!problems.sound(kType)) return;
   const RopeType& type = *find_rope_type(scaling.rope_type);
-  if (&type != &rope_types[0] && constraints.positions != Positions::rotary) {
+  if (type.name != "default" && constraints.positions != Positions::rotary) {
     problems.add(kType, constraints.name + " has no rotary positions; leave it out" +
-                            or_use(config, [](const ModelConstraints& one) {
+                            or_use(*config.constraints, [](const ModelConstraints& one) {
                               return one.positions == Positions::rotary;
                             }));
     return;
@@ -187,9 +192,10 @@ void validate_multi_token(const Config& config, const ModelConstraints& constrai
   }
   if (!problems.sound(kMtpLayers)) return;
   if (!constraints.multi_token) {
-    problems.add(kMtpLayers,
-                 fmt::format("{} has no layers that predict further tokens; use 0{}",
-                             constraints.name, or_use(config, &ModelConstraints::multi_token)));
+    problems.add(
+        kMtpLayers,
+        fmt::format("{} has no layers that predict further tokens; use 0{}", constraints.name,
+                    or_use(*config.constraints, &ModelConstraints::multi_token)));
   } else if (layers >= config.data.sequence_length && problems.sound("/data/sequence_length")) {
     problems.add(kMtpLayers,
                  fmt::format("a sequence of {} tokens has none that far ahead; use at most {}",
@@ -223,9 +229,9 @@ void validate_model(const Config& config, Problems& problems) {
     const auto rotary = [](const ModelConstraints& one) {
       return one.positions == Positions::rotary;
     };
-    problems.add(
-        "/model/rotary_base",
-        constraints->name + " has no rotary positions; leave it out" + or_use(config, rotary));
+    problems.add("/model/rotary_base", constraints->name +
+                                           " has no rotary positions; leave it out" +
+                                           or_use(*config.constraints, rotary));
   }
   for (const auto& [path, asked, optional] :
        {std::tuple("/model/attention_bias", model.attention_bias,
@@ -235,7 +241,7 @@ void validate_model(const Config& config, Problems& problems) {
       continue;
     }
     problems.add(path, fmt::format("{}'s biases are fixed; leave it out{}", constraints->name,
-                                   or_use(config, optional)));
+                                   or_use(*config.constraints, optional)));
   }
   constexpr auto kPadding = "/model/pad_token_id";
   if (model.pad_token_id && problems.sound({kPadding, "/model/vocab_size"}) &&
@@ -246,9 +252,10 @@ void validate_model(const Config& config, Problems& problems) {
   }
   if (model.pad_token_id && constraints != nullptr && !constraints->padding_row &&
       problems.sound(kPadding)) {
-    problems.add(kPadding,
-                 fmt::format("{}'s embedding has no padding token; leave it out{}",
-                             constraints->name, or_use(config, &ModelConstraints::padding_row)));
+    problems.add(
+        kPadding,
+        fmt::format("{}'s embedding has no padding token; leave it out{}", constraints->name,
+                    or_use(*config.constraints, &ModelConstraints::padding_row)));
   }
   if (problems.sound({"/data/sequence_length", "/model/max_position_embeddings"}) &&
       config.data.sequence_length > model.max_position_embeddings) {

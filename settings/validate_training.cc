@@ -29,9 +29,8 @@ void validate_update(const Config& config, Problems& problems) {
   refuse("/optimizer/params/eps", params.eps != usual.eps, &OptimizerConstraints::eps);
 }
 
-void validate_learning_rate(const Config& config, Problems& problems) {
-  const OptimizerParams& params = config.optimizer.params;
-  const LrSchedulerConfig& scheduler = config.scheduler;
+void validate_learning_rate(const OptimizerParams& params, const LrSchedulerConfig& scheduler,
+                            Problems& problems) {
   const LrSchedulerConfig usual;
   if (problems.sound({"/scheduler/min_lr", "/optimizer/params/lr"}) &&
       scheduler.min_lr > params.lr) {
@@ -72,8 +71,7 @@ void validate_learning_rate(const Config& config, Problems& problems) {
   }
 }
 
-void validate_types(const Config& config, Problems& problems) {
-  const PrecisionConfig& precision = config.precision;
+void validate_types(const PrecisionConfig& precision, Problems& problems) {
   if (problems.sound({kDtype, "/precision/grad_accum_dtype"}) &&
       precision.grad_accum_dtype != "fp32" && precision.grad_accum_dtype != precision.dtype) {
     problems.add("/precision/grad_accum_dtype",
@@ -117,12 +115,12 @@ void validate_unused_scale(const Config& config, Problems& problems) {
 void validate_optimizer(const Config& config, Problems& problems) {
   validate_update(config, problems);
   validate_zero(config, problems);
-  validate_learning_rate(config, problems);
+  validate_learning_rate(config.optimizer.params, config.scheduler, problems);
 }
 
 void validate_precision(const Config& config, Problems& problems) {
   const PrecisionConfig& precision = config.precision;
-  validate_types(config, problems);
+  validate_types(precision, problems);
   if (!problems.sound({kDtype, "/precision/loss_scale"})) return;
   validate_unused_scale(config, problems);
   if (precision.dtype != "fp16") return;

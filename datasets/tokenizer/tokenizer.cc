@@ -107,8 +107,8 @@ void Tokenizer::encode(std::string_view text, Memory& memory, std::vector<std::i
                        bool continued) const {
   const Parts& parts = *parts_;
   auto& [classes, pieces, model_memory] = *memory.parts_;
-  const auto encode_normalized = [&](std::string_view part, bool at_start, bool goes_on) {
-    each_piece(parts.pre_tokenizers, pieces, part, at_start, goes_on,
+  const auto encode_normalized = [&](std::string_view part, bool at_start, bool continues) {
+    each_piece(parts.pre_tokenizers, pieces, part, at_start, continues,
                [&](std::string_view piece) { parts.model->encode(piece, *model_memory, ids); });
   };
   for (const auto& [raw, id] : parts.added.find(text, false, classes)) {

@@ -28,14 +28,14 @@ std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stag
 
 const ProcessGroup& UpdateStep::sharding_group() const {
   static const ProcessGroup none;
-  if (cutting.size() > 1) {
+  if (sharded_by.size() > 1) {
     throw Error(
         "Optimizer: its sums over complete parameters need one sharding group, but these are "
         "sharded by '" +
-        cutting[0].name() + "' and by '" + cutting[1].name() +
+        sharded_by[0].name() + "' and by '" + sharded_by[1].name() +
         "'; use an optimizer without sums over parameters");
   }
-  return cutting.empty() ? none : cutting.front();
+  return sharded_by.empty() ? none : sharded_by.front();
 }
 
 Placement StateSpec::placement(const Placement& parameter) const {
@@ -112,9 +112,9 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
     for (const Group sharding : sharding_groups_of(topology, entry.parameter->spec().placement)) {
       const ProcessGroup& group = topology.of(sharding);
       const bool known = std::any_of(
-          found->cutting.begin(), found->cutting.end(),
+          found->sharded_by.begin(), found->sharded_by.end(),
           [&](const ProcessGroup& one) { return one.world_ranks() == group.world_ranks(); });
-      if (!known) found->cutting.push_back(group);
+      if (!known) found->sharded_by.push_back(group);
     }
   }
 }
@@ -181,7 +181,7 @@ void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning
                    .gradient_scale = gradient_scale,
                    .step = steps_,
                    .sharing = together.sharing,
-                   .cutting = together.cutting});
+                   .sharded_by = together.sharded_by});
   }
 }
 

@@ -51,10 +51,10 @@ struct UpdateStep {
   float gradient_scale = 1;  // clipping, loss scaling
   std::int64_t step = 1;     // number of updates, this one included
   // The other ranks that hold parts of these parameters: `sharing` holds parts of the same shard
-  // (undefined: no other rank), and `cutting` lists the groups that shard any of the complete
+  // (undefined: no other rank), and `sharded_by` lists the groups that shard any of the complete
   // parameters.
   ProcessGroup sharing = {};
-  std::vector<ProcessGroup> cutting = {};
+  std::vector<ProcessGroup> sharded_by = {};
 
   // For rules with sums over complete parameters: the one group that shards them, or an undefined
   // group if they are replicated. Throws Error if several groups shard them.
@@ -121,7 +121,7 @@ class Optimizer {
   struct SharedBuckets {
     DataGroups data;
     ProcessGroup sharing;
-    std::vector<ProcessGroup> cutting;
+    std::vector<ProcessGroup> sharded_by;
     std::vector<std::size_t> buckets;
   };
   void add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index);

@@ -123,15 +123,16 @@ TransportOptions transport_options(const Config& config) {
           .library = transport_of(config).library};
 }
 
-KernelOptions kernel_options(const Config& config) {
-  return {.deterministic = config.training.deterministic,
-          .tf32 = config.precision.tf32,
-          .widen_bf16 = config.runtime.bf16_products == "widened"};
+KernelOptions kernel_options(const TrainingConfig& training, const PrecisionConfig& precision,
+                             const RuntimeConfig& runtime) {
+  return {.deterministic = training.deterministic,
+          .tf32 = precision.tf32,
+          .widen_bf16 = runtime.bf16_products == "widened"};
 }
 
-Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
-  return make_topology(transport.world(), mesh_of(config.parallel), transport.nodes(),
-                       ends_of(schedule));
+Topology topology_of(const ParallelConfig& parallel, const Schedule& schedule,
+                     Transport& transport) {
+  return make_topology(transport.world(), mesh_of(parallel), transport.nodes(), ends_of(schedule));
 }
 
 BatchRamp ramp_of(const BatchConfig& batch) {
@@ -147,18 +148,19 @@ BatchShape batch_shape(const BatchConfig& batch, const Topology& topology) {
           .places = topology.size(Group::batch)};
 }
 
-ParallelContext parallel_context_of(const Config& config, const Topology& topology) {
-  return ParallelContext(
-      {.tensor = topology.of(Group::tensor),
-       .rank = topology.place(Group::tensor),
-       .size = topology.size(Group::tensor),
-       .sequence_parallel = config.parallel.sequence_parallel,
-       .gathers_again = config.activation_checkpointing.granularity == "selective",
-       .overlap = config.parallel.tp_comm_overlap,
-       .exchange = topology.of(Group::exchange),
-       .exchange_rank = topology.place(Group::exchange),
-       .expert = topology.size(Group::expert),
-       .expert_tensor = topology.size(Group::expert_tensor)});
+ParallelContext parallel_context_of(const ParallelConfig& parallel,
+                                    const ActivationCheckpointingConfig& checkpointing,
+                                    const Topology& topology) {
+  return ParallelContext({.tensor = topology.of(Group::tensor),
+                          .rank = topology.place(Group::tensor),
+                          .size = topology.size(Group::tensor),
+                          .sequence_parallel = parallel.sequence_parallel,
+                          .gathers_again = checkpointing.granularity == "selective",
+                          .overlap = parallel.tp_comm_overlap,
+                          .exchange = topology.of(Group::exchange),
+                          .exchange_rank = topology.place(Group::exchange),
+                          .expert = topology.size(Group::expert),
+                          .expert_tensor = topology.size(Group::expert_tensor)});
 }
 
 }  // namespace trident

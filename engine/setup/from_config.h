@@ -1,6 +1,5 @@
 // Derives objects from a loaded config: its schedule, its ranks and their groups, and settings that
-// more than one part of a step reads. No function is
-// collective, except for topology_of().
+// more than one part of a step reads. No function is collective, except for topology_of().
 #pragma once
 
 #include <cstdint>
@@ -40,13 +39,14 @@ Mesh mesh_of(const ParallelConfig&);
 StageEnds ends_of(const Schedule&);
 TransportOptions transport_options(const Config&);
 // The choices of a run's kernels between implementations.
-KernelOptions kernel_options(const Config&);
-// This rank's groups in the mesh of `config`. Collective over the transport's ranks.
-Topology topology_of(const Config&, const Schedule&, Transport&);
+KernelOptions kernel_options(const TrainingConfig&, const PrecisionConfig&, const RuntimeConfig&);
+// This rank's groups in the config's mesh. Collective over the transport's ranks.
+Topology topology_of(const ParallelConfig&, const Schedule&, Transport&);
 // The batch ramp of batch.rampup_batch_size.
 BatchRamp ramp_of(const BatchConfig&);
 // The part of a global batch that this rank gets, for the batch size without a ramp.
 BatchShape batch_shape(const BatchConfig&, const Topology&);
-ParallelContext parallel_context_of(const Config&, const Topology&);
+ParallelContext parallel_context_of(const ParallelConfig&, const ActivationCheckpointingConfig&,
+                                    const Topology&);
 
 }  // namespace trident

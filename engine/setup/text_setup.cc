@@ -139,28 +139,28 @@ TokenizerFiles tokenizer_files(const TokenizerConfig& tokenizer_config,
   return files;
 }
 
-DocumentEncoder document_encoder_of(const Config& config) {
-  DocumentEncoder encoder{.replace_errors = config.data.tokenizer.errors == "replace",
-                          .json_key = config.data.json_key};
+DocumentEncoder document_encoder_of(const DataConfig& data) {
+  DocumentEncoder encoder{.replace_errors = data.tokenizer.errors == "replace",
+                          .json_key = data.json_key};
   const auto bytes = [&] {
     encoder.tokenizer_text.clear();
-    if (config.data.append_eod) encoder.end_of_document = '\n';
+    if (data.append_eod) encoder.end_of_document = '\n';
     return encoder;
   };
-  if (config.data.tokenizer.type == "byte") return bytes();
-  const std::string path = tokenizer_file(config.data.tokenizer);
+  if (data.tokenizer.type == "byte") return bytes();
+  const std::string path = tokenizer_file(data.tokenizer);
   try {
     encoder.tokenizer_text = read_file(path, kMaxTokenizerFile);
     if (encoder.tokenizer_text == byte_tokenizer()) return bytes();
     encoder.tokenizer = std::make_shared<Tokenizer>(encoder.tokenizer_text, path);
-    if (!config.data.append_eod) return encoder;
-    encoder.end_of_document = end_of_text(*encoder.tokenizer, config.data.tokenizer.eos_token,
+    if (!data.append_eod) return encoder;
+    encoder.end_of_document = end_of_text(*encoder.tokenizer, data.tokenizer.eos_token,
                                           text_beside(path, "tokenizer_config.json"));
   } catch (const RequestError& error) {
     throw error.at("config: /data/tokenizer/path: ");
   }
   if (!encoder.end_of_document) {
-    const std::string& asked = config.data.tokenizer.eos_token;
+    const std::string& asked = data.tokenizer.eos_token;
     const std::string named = eos_in(text_beside(path, "tokenizer_config.json"));
     if (asked.empty() && !named.empty()) {
       throw RequestError(fmt::format(
@@ -181,9 +181,9 @@ DocumentEncoder document_encoder_of(const Config& config) {
   return encoder;
 }
 
-std::function<DocumentEncoder()> document_encoder_when_asked(const Config& config) {
-  return [&config, read = std::make_shared<std::optional<DocumentEncoder>>()] {
-    if (!*read) *read = document_encoder_of(config);
+std::function<DocumentEncoder()> document_encoder_when_asked(const DataConfig& data) {
+  return [&data, read = std::make_shared<std::optional<DocumentEncoder>>()] {
+    if (!*read) *read = document_encoder_of(data);
     return **read;
   };
 }

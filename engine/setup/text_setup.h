@@ -19,9 +19,9 @@ std::string tokenizer_file(const TokenizerConfig&);
 
 // Reads the tokenizer. Throws RequestError "config: /data/tokenizer/…" if it can't be read, or if
 // documents need an end-of-text token that the tokenizer doesn't have.
-DocumentEncoder document_encoder_of(const Config&);
+DocumentEncoder document_encoder_of(const DataConfig&);
 // As above, but reads the tokenizer once, at the first call. The config must outlive the function.
-std::function<DocumentEncoder()> document_encoder_when_asked(const Config&);
+std::function<DocumentEncoder()> document_encoder_when_asked(const DataConfig&);
 
 // The files that transformers needs to use the tokenizer with saved weights, by name:
 // tokenizer.json, tokenizer_config.json and generation_config.json. The latter two are copied from

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kPortion = 4 << 20;  // elements that are read at a time, but at least a row
 
-// Rows that a tensor of the file is copied from, the next ones after those of the source before.
+// Source rows, appended to the tensor in list order.
 struct Source {
   std::size_t tensor = 0;  // its index
   WeightRows rows;

@@ -1,5 +1,6 @@
-// Exports a directory of weights to a single GGUF file for llama.cpp. It runs in one process,
-// without ranks.
+// Exports a directory of weights to a single GGUF file for llama.cpp. The names in it are the
+// family's (models/family_formats.h), its bytes gguf_file.h's. It runs in one process, without
+// ranks.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// GGUF files, as llama.cpp reads them: keys and values; the names, shapes and offsets of tensors;
-// then their data. Version 3, little-endian, each tensor at a multiple of 32 bytes.
+// The bytes of GGUF files, as llama.cpp reads them: keys and values; the names, shapes and offsets
+// of tensors; then their data. Version 3, little-endian, each tensor at a multiple of 32 bytes.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 //
 // Nothing here is thread-safe.

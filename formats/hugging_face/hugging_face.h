@@ -1,5 +1,6 @@
 // Loads weights from Hugging Face directories and saves them there (config.json, model.safetensors
-// or shards), in any layout and shard by shard: no rank ever holds more than one full tensor.
+// or shards), in any layout and shard by shard: no rank ever holds more than one full tensor. The
+// names in them are the family's (models/family_formats.h), the bytes safetensors.h's.
 //
 // load_hugging_face() is called on every rank but isn't collective. The save functions are
 // collective over the world.

@@ -1,10 +1,11 @@
-// safetensors files: an 8-byte little-endian header length N <= 100,000,000, N bytes of JSON that
-// begin with '{', then the data, little-endian and row-major. Offsets are relative to the data and
-// tile it: no holes, no overlaps. https://github.com/huggingface/safetensors#format
+// The bytes of safetensors files: an 8-byte little-endian header length N <= 100,000,000, N bytes
+// of JSON that begin with '{', then the data, little-endian and row-major. Offsets are relative to
+// the data and tile it: no holes, no overlaps.
+// https://github.com/huggingface/safetensors#format
 //
 // Reader and writer never hold more than the caller's buffer: they handle tensors, or ranges of
-// their rows, one by one. A file that violates the format is a RequestError
-// that names the file, the tensor and the rule. A failed write is an Error.
+// their rows, one by one. A file that violates the format is a RequestError that names the file,
+// the tensor and the rule. A failed write is an Error.
 #pragma once
 
 #include <cstddef>

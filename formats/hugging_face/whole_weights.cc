@@ -30,7 +30,8 @@ std::vector<WholeWeight> whole_weights(const Architecture& architecture,
 
 std::vector<WholeWeight> whole_weights(const RankModel& model) {
   std::vector<WholeWeight> list;
-  const ParallelContext parallel = parallel_context_of(model.config(), model.topology());
+  const ParallelContext parallel = parallel_context_of(
+      model.config().parallel, model.config().activation_checkpointing, model.topology());
   for (int stage = 0; stage < model.total_stages(); ++stage) {
     const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
                                      model.config().pipeline.layer_split, {stage});

@@ -132,7 +132,7 @@ simd::Rows<T> rows_of(const Access& access, const HeadColumns& x, std::int64_t s
   return head_rows<T>(access, x).from(sample * positions, head * dim);
 }
 
-// The task of a sample and a key/value head, without what only backward needs.
+// The task of a sample and a key/value head, without the members for backward.
 template <class T>
 simd::AttentionTask<T> make_task(const Access& access, const AttentionArgs& args,
                                  std::int64_t sample, std::int64_t group) {

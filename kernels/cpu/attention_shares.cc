@@ -10,7 +10,8 @@ namespace {
 
 using simd::attention_block;
 
-// The costs are numbers of blocks of scores. What documents hide isn't known here.
+// The cost of each unit, in blocks of scores. Documents' borders are not known here, so keys that
+// they hide count, too.
 std::vector<std::int64_t> unit_costs(const AttentionShape& shape, const AttentionMask& mask,
                                      bool backward) {
   const std::int64_t queries = shape.sequence, keys = shape.keys();

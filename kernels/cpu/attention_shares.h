@@ -1,4 +1,4 @@
-//// Divides attention over threads. The work is a list of tasks of equal cost, each a sample and a
+// Divides attention over threads. The work is a list of tasks of equal cost, each a sample and a
 // key/value head. A task has units: the blocks of queries (forward) or of keys (backward) of each
 // of its query heads. A thread gets consecutive whole tasks or, where that shortens the longest
 // share by a tenth, consecutive units of about the same cost. Private to kernels/cpu.

@@ -98,7 +98,7 @@ void sum_rows(const Access& access, Context& context, const SumRowsArgs& args) {
 
 namespace {
 
-// A unit of two numbers, with what backward needs.
+// A unit of two numbers, with the values that backward needs.
 struct Unit {
   float gate = 0, up = 0, value = 0;                // after the limits and the shift
   float gate_slope = 0, up_slope = 0, sigmoid = 0;  // 0 or 1 behind the limits

@@ -35,7 +35,7 @@ class Scores {
   }
   float operator[](std::size_t e) const { return values_[e]; }
   std::size_t size() const { return values_.size(); }
-  // What a probability is divided by: the sum of the scores.
+  // The divisor of the probabilities: the sum of the scores.
   double total() const { return total_; }
   double entropy() const {  // of the probabilities, in nats
     double sum = 0;

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(128) activation_backward_kernel(ActivationBack
   if (threadIdx.x == 0) a.grad_weights[row] = grad_weight;
 }
 
-// A unit of two numbers, with what backward needs.
+// A unit of two numbers, with the values that backward needs.
 struct Unit {
   float gate, up, value;       // after the limits and the shift
   float gate_slope, up_slope;  // 0 or 1 behind the limits

@@ -152,7 +152,7 @@ class LtProducts final : public Products {
   }
 
  private:
-  // Returns false if there is no algorithm, or `in_steps` is faster than all of them.
+  // Returns false if there is no algorithm, or `unfused` is faster than all of them.
   bool multiply(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
                 cublasLtEpilogue_t epilogue, float* bias_gradient, const Way& unfused = {}) {
     const Operands operands{.a = TensorAddress::of(access, args.a),
@@ -247,7 +247,7 @@ class LtProducts final : public Products {
     return preference;
   }
 
-  // Returns nullopt if cuBLASLt has no algorithm, or `in_steps` is faster.
+  // Returns nullopt if cuBLASLt has no algorithm, or `unfused` is faster.
   std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
                                 const GemmArgs& args, const ProductKey& key,
                                 const Operands& operands, const Way& unfused) {

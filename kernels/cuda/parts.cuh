@@ -51,7 +51,7 @@ class PartsLauncher {
     ++parts_.count;
     blocks_ += blocks;
   }
-  // Starts what has been added.
+  // Starts the parts that have been added.
   void run() {
     start(queue_, blocks_of(blocks_), 256, kernel_, parts_);
     parts_.count = 0;

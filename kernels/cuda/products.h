@@ -17,8 +17,7 @@ class Products {
   // Runs the product and its bias, without the epilogue.
   virtual void run(const Queue&, const Access&, Context&, const GemmArgs&) = 0;
   // Runs the product and its epilogue in one pass. Returns false if that is not possible, or slower
-  // than `in_steps`; the caller then runs `in_steps`, which computes the same with separate
-  // kernels.
+  // than `unfused`; the caller then runs `unfused`, which computes the same with separate kernels.
   using Way = std::function<void(const GemmArgs&)>;
   virtual bool run_fused(const Queue&, const Access&, Context&, const GemmArgs&,
                          const Way& /*unfused*/) {

@@ -4,6 +4,7 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/state.h"
+#include "kernels/rotary_frequency.h"
 
 namespace trident::cuda {
 namespace {
@@ -14,11 +15,8 @@ struct FillTable {
   RotaryFrequencies f;
   template <int N>
   __device__ void run(std::int64_t i) const {
-    const auto pair = static_cast<double>(i % half);
-    const double plain = pow(static_cast<double>(f.base), -pair / static_cast<double>(half));
-    const double u = f.turns > 0 ? f.turns * plain : pair;
-    const double scaled = fmin(fmax(f.slope * u + f.shift, 0.0), 1.0);
-    const double frequency = plain * (1 - scaled) + plain / f.factor * scaled;
+    const double frequency =
+        scaled_frequency(f, static_cast<double>(i % half), static_cast<double>(2 * half));
     const double angle = static_cast<double>(i / half) * frequency;
     table[i] = static_cast<float>(cos(angle)) * f.amplitude;
     table[sequence * half + i] = static_cast<float>(sin(angle)) * f.amplitude;

@@ -73,7 +73,7 @@ __device__ inline double divisor_of(const RouterShape& shape, const Scores& scor
   return reduce_warp<Sum>(sum) + least;
 }
 
-// What decides about an expert of a token.
+// The value by which a token chooses experts: score plus bias.
 struct Deciding {
   const Scores& scores;
   const float* bias;

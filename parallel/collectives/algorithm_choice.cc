@@ -85,9 +85,9 @@ bool by_tree(const Case& c) {
   return c.algorithm == Algorithm::tree;
 }
 
-// The first row of an operation that serves is taken. The slot implementations allocate staging
-// memory without using it. An operation therefore takes the same memory wherever the ranks of a job
-// lie, and the plan holds for all of them.
+// The first row that serves a case is taken. The rows for ranks of one host (slots, fetched) name
+// the staging memory of direct, although they work without it: an operation then takes the same
+// memory on whichever hosts its ranks run, and one plan is right for all of them.
 constexpr Collective rows[] = {
     {all_reduce, Algorithm::direct, "queued", by_library, queued::all_reduce,
      queued::all_reduce_staging},

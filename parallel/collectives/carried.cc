@@ -26,9 +26,9 @@ constexpr std::size_t places = 4;
 // The most results that are being sent to the host before, in place, before their sender waits for
 // the oldest.
 constexpr std::size_t results_under_way = 8;
-// A part is split into at least this many pieces as long as they stay above this many bytes, so
+// A part is split into at least this many chunks as long as they stay above this many bytes, so
 // that hosts work concurrently.
-constexpr std::int64_t fewest_pieces = 8, smallest_piece_bytes = 128 << 10;
+constexpr std::int64_t fewest_chunks = 8, smallest_chunk_bytes = 128 << 10;
 
 // Opens this host's part of the group at the first call, and exchanges slot sizes with the others.
 // Returns the smallest.
@@ -52,10 +52,10 @@ std::size_t agreed_slot_bytes(Exchange& exchange, HostRuns& runs) {
 }
 
 // Each chain has a part of the tensor and one member of each host, its carrier. A part is split
-// into pieces, the same on all hosts. In round i the members of a host copy their piece i of each
-// part to their slots and meet. The carriers add these to the value from the host before, and send
-// the sum on. The last host's carriers send results back instead. The carriers of each host show
-// their results `delay_` rounds after the piece was added there.
+// into chunks, the same on all hosts. In round i the members of a host copy their chunk i of each
+// part to their slots and rendezvous. The carriers add these to the value from the host before, and
+// send the sum on. The last host's carriers send results back instead. The carriers of each host
+// show their results `delay_` rounds after the chunk was added there.
 class Carrying {
  public:
   Carrying(Exchange& exchange, const HostRuns& runs, const Buffers& buffers, std::size_t slot_bytes)
@@ -74,18 +74,18 @@ class Carrying {
     for (std::size_t i = 0; i < runs.hosts(); ++i) chains_ = std::min(chains_, runs.size(i));
     if (runs.own > 0) before_ = runs.begin[runs.own - 1] + self_;
     if (runs.own + 1 < runs.hosts()) after_ = runs.begin[runs.own + 1] + self_;
-    cut(slot_bytes);
+    set_chunks(slot_bytes);
     if (runs.inside != nullptr) inside_.emplace(exchange.within(*runs.inside));
   }
 
   void run() {
     for (std::int64_t k = 0; carries() && k + 1 < static_cast<std::int64_t>(places); ++k) expect(k);
-    for (std::int64_t i = 0; i < pieces_ + delay_; ++i) {
+    for (std::int64_t i = 0; i < chunks_ + delay_; ++i) {
       const std::int64_t finished = i - delay_;
-      if (i < pieces_) stage(i);
+      if (i < chunks_) stage(i);
       if (finished >= 0 && carries()) show_result(finished);
       if (inside_) inside_->arrive(nullptr, nullptr);
-      if (i < pieces_ && carries()) add(i);
+      if (i < chunks_ && carries()) add(i);
       if (finished >= 0) take_results(finished);
       if (inside_) inside_->rendezvous()->finish();
     }
@@ -94,17 +94,17 @@ class Carrying {
   }
 
  private:
-  struct Piece {
+  struct Chunk {
     std::byte* at;
     std::int64_t count;
   };
-  Piece piece(int chain, std::int64_t k) const {
+  Chunk chunk(int chain, std::int64_t k) const {
     const Segment part = segment_of(n_, chains_, chain);
-    const Segment cut = segment_of(part.size(), static_cast<int>(pieces_), static_cast<int>(k));
-    return {data_ + static_cast<std::size_t>(part.begin + cut.begin) * element_, cut.size()};
+    const Segment own = segment_of(part.size(), static_cast<int>(chunks_), static_cast<int>(k));
+    return {data_ + static_cast<std::size_t>(part.begin + own.begin) * element_, own.size()};
   }
-  std::size_t bytes(const Piece& p) const { return static_cast<std::size_t>(p.count) * element_; }
-  // The layout of a slot: a piece for each carrier, then this carrier's results.
+  std::size_t bytes(const Chunk& p) const { return static_cast<std::size_t>(p.count) * element_; }
+  // The layout of a slot: a chunk for each carrier, then this carrier's results.
   std::size_t in_slot(int chain) const {
     return static_cast<std::size_t>(chain) * static_cast<std::size_t>(longest_) * element_;
   }
@@ -120,8 +120,8 @@ class Carrying {
     transfer = {};
   }
 
-  // The pieces are the same on all members, because they follow from sizes that all members share.
-  void cut(std::size_t slot_bytes) {
+  // The chunks are the same on all members, because they follow from sizes that all members share.
+  void set_chunks(std::size_t slot_bytes) {
     const auto members = static_cast<std::int64_t>(exchange_.size());
     const std::size_t staged = static_cast<std::size_t>(n_ / members * (members - 1)) * element_;
     const std::size_t space = std::min(
@@ -129,15 +129,15 @@ class Carrying {
     const std::int64_t part = (n_ + chains_ - 1) / chains_;
     const std::int64_t longest = static_cast<std::int64_t>(space) / 64 * 64;
     const std::int64_t few =
-        std::min(fewest_pieces, part * static_cast<std::int64_t>(element_) / smallest_piece_bytes);
-    pieces_ = std::max({std::int64_t{1}, few, (part + longest - 1) / longest});
+        std::min(fewest_chunks, part * static_cast<std::int64_t>(element_) / smallest_chunk_bytes);
+    chunks_ = std::max({std::int64_t{1}, few, (part + longest - 1) / longest});
     longest_ = longest;
   }
 
   void expect(std::int64_t k) {
-    if (!before_ || k >= pieces_) return;
+    if (!before_ || k >= chunks_) return;
     in_.push_back(exchange_.receive(*before_, place(k),
-                                    static_cast<std::size_t>(piece(self_, k).count) * wide_));
+                                    static_cast<std::size_t>(chunk(self_, k).count) * wide_));
   }
 
   void stage(std::int64_t k) {
@@ -145,13 +145,13 @@ class Carrying {
     std::byte* const slot = inside_->rendezvous()->slot();
     for (int chain = 0; chain < chains_; ++chain) {
       if (chain == self_) continue;
-      const Piece p = piece(chain, k);
+      const Chunk p = chunk(chain, k);
       std::memcpy(slot + in_slot(chain), p.at, bytes(p));
     }
   }
 
   void add(std::int64_t k) {
-    const Piece own = piece(self_, k);
+    const Chunk own = chunk(self_, k);
     if (before_) {
       exchange_.wait(in_.front());
       in_.pop_front();
@@ -168,14 +168,14 @@ class Carrying {
       reduce_end(own.at, place(k), own.count, d_.dtype, d_.reduce_op, exchange_.size());
       send_back(own);
     }
-    // The piece received next takes the buffer of the piece before this one, which must have been
+    // The chunk received next takes the buffer of the chunk before this one, which must have been
     // sent.
     const auto ahead = static_cast<std::int64_t>(places) - 1;
     if (k > 0) wait(out(k - 1));
     expect(k + ahead);
   }
 
-  void send_back(const Piece& result) {
+  void send_back(const Chunk& result) {
     if (!before_) return;
     results_.push_back(exchange_.forward(*before_, result.at, bytes(result)));
     if (results_.size() > results_under_way) {
@@ -185,7 +185,7 @@ class Carrying {
   }
 
   void show_result(std::int64_t k) {
-    const Piece own = piece(self_, k);
+    const Chunk own = chunk(self_, k);
     if (after_) {
       exchange_.wait(back_.front());
       back_.pop_front();
@@ -197,7 +197,7 @@ class Carrying {
   void take_results(std::int64_t k) {
     for (int chain = 0; inside_ && chain < chains_; ++chain) {
       if (chain == self_) continue;
-      const Piece p = piece(chain, k);
+      const Chunk p = chunk(chain, k);
       std::memcpy(p.at, inside_->input(chain) + in_slot(chains_), bytes(p));
     }
   }
@@ -211,7 +211,7 @@ class Carrying {
   std::size_t element_, wide_;
   std::int64_t delay_;
   int chains_ = 1;
-  std::int64_t pieces_ = 1, longest_ = 0;  // pieces of a part; elements of a piece, at most
+  std::int64_t chunks_ = 1, longest_ = 0;  // chunks of a part; elements of a chunk, at most
   std::optional<int> before_, after_;      // the chain's carriers on the neighbouring hosts
   std::optional<Exchange> inside_;         // this host's members
   std::deque<Transfer> in_, back_, results_;

@@ -61,9 +61,8 @@ struct CollectiveCase {
 
 struct Collective {
   Operation operation = Operation::all_reduce;
-  // The number by which members and plans distinguish implementations that add in other orders or
-  // send other volumes. Rows of one operation with the same number send the same volume; rows with
-  // direct's number send the same as direct.
+  // The number by which members and plans distinguish implementations. Rows with equal values add
+  // in the same order and send equal bytes.
   Algorithm algorithm = Algorithm::direct;
   // The name of its file. Where the row has a number of its own, errors show this name.
   std::string_view name;

@@ -42,8 +42,9 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 32);
 
-// The elements that each member of an all_to_all_v sends to each: entry r·N + p is what member r
-// sends to member p. All members have the same table, of which their descriptors hold a hash.
+// The elements that each member of an all_to_all_v sends to each: entry r·N + p is the number that
+// member r sends to member p. All members have the same table, of which their descriptors hold a
+// hash.
 struct CountsTable {
   int members = 0;                   // N
   std::vector<std::int64_t> counts;  // N·N

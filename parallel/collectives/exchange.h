@@ -115,7 +115,7 @@ class Exchange {
   void copy(void* to, const void* from, std::size_t bytes) const;
   void reduce(std::span<const void* const> sources, std::span<void* const> places,
               std::int64_t count) const;
-  // A rendezvous without buffers. Members that share memory meet in every collective, in
+  // A rendezvous without buffers. Members that share memory rendezvous in every collective, in
   // collectives that send messages, too.
   void arrive_without_buffers() {
     arrive(nullptr, nullptr);

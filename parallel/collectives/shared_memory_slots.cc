@@ -41,10 +41,10 @@ std::int64_t fitting(const Exchange& exchange, std::size_t parts) {
   return static_cast<std::int64_t>(bytes / size_of(exchange.descriptor().dtype));
 }
 
-// Meets as often as n elements need, `step` at a time, at least once. stage(begin, end, slot)
-// copies this member's part of [begin, end) to its slot. consume(begin, end) reads the others'
-// parts from their slots: exchange.input(member). A slot stays unchanged until its owner has met
-// all others once more, so that no member waits twice.
+// One rendezvous for each `step` of the n elements, at least one. stage(begin, end, slot) copies
+// this member's part of [begin, end) to its slot. consume(begin, end) reads the others' parts from
+// their slots: exchange.input(member). A slot stays unchanged until its owner's next rendezvous, so
+// that no member waits twice.
 template <class Stage, class Consume>
 void in_rounds(Exchange& exchange, std::int64_t n, std::int64_t step, Stage stage,
                Consume consume) {

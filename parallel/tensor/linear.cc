@@ -67,7 +67,7 @@ Linear::Linear(ParallelContext parallel, LinearRole role, Weight weight, Weight 
       weight_(std::move(weight)),
       bias_(std::move(bias)) {}
 
-// The bias comes first, as in files, buckets and ZeRO's shards of all earlier builds by GCC.
+// Keep bias before weight: bucket layout and existing checkpoints depend on it.
 void Linear::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
   if (bias_) into.push_back(bias_.parameter());
   into.push_back(weight_.parameter());

@@ -38,8 +38,8 @@ class SharedRendezvous {
   // Never Sharing::nothing.
   virtual Sharing sharing() const = 0;
 
-  // The slot: bytes that a member may write before it arrives, and that all may read until they
-  // meet the next time.
+  // The slot: bytes that a member may write before it arrives, and that all may read until the next
+  // rendezvous.
   virtual std::size_t slot_bytes() const = 0;
   virtual std::byte* slot() = 0;
 

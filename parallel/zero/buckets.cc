@@ -101,7 +101,7 @@ void ParameterBuckets::append_state(StateKind kind, const Topology& topology, St
                                                        : bucket.master;
     if (!from) continue;
     const std::int64_t first = whole ? 0 : bucket.begin;
-    const bool cut = from.numel() < bucket.layout.elements;
+    const bool is_shard = from.numel() < bucket.layout.elements;
     for (const ParameterSegment& segment : segments(bucket.layout, first, from.numel())) {
       const Placement& placement = segment.parameter->spec().placement;
       into.tensors.push_back({.kind = kind,
@@ -110,7 +110,7 @@ void ParameterBuckets::append_state(StateKind kind, const Topology& topology, St
                               .placement = placement,
                               .begin = segment.begin - segment.offset,
                               .tensor = from.flat(segment.begin - first, segment.count),
-                              .holder = bucket.holder(topology.holder(placement), cut)});
+                              .holder = bucket.holder(topology.holder(placement), is_shard)});
     }
   }
 }

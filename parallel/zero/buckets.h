@@ -49,10 +49,10 @@ struct Bucket {
   bool rounds_master() const { return shard.dtype() != DType::f32; }
   bool shared() const { return sharing.size() > 1; }
   // The number of this rank among all ranks that hold the same elements. `of_part` is its number
-  // among the ranks that see the same samples (Topology::holder). With `cut` the elements are this
-  // rank's shard; without it all ranks that share the bucket hold them.
-  Holder holder(const Holder& of_part, bool cut) const {
-    const Holder holder = cut ? of_part : of_part.times(sharing.rank(), sharing.size());
+  // among the ranks that see the same samples (Topology::holder). With `is_shard` the elements are
+  // this rank's shard; without it all ranks that share the bucket hold them.
+  Holder holder(const Holder& of_part, bool is_shard) const {
+    const Holder holder = is_shard ? of_part : of_part.times(sharing.rank(), sharing.size());
     return replicas.defined() ? holder.times(replicas.rank(), replicas.size()) : holder;
   }
   // Whether its gradient is summed over other ranks.

@@ -15,9 +15,9 @@ GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets
     for (std::size_t use = 0; use < list.size(); ++use) {
       Slot& slot = list[use];
       if (!transient(bucket)) {
-        slot.whole = context.empty({bucket.layout.elements}, dtype_of(bucket), Category::gradient);
-        slot.sum = slot.whole.flat(bucket.begin, bucket.count);
-        bind(bucket, static_cast<int>(use), slot.whole);
+        slot.full = context.empty({bucket.layout.elements}, dtype_of(bucket), Category::gradient);
+        slot.sum = slot.full.flat(bucket.begin, bucket.count);
+        bind(bucket, static_cast<int>(use), slot.full);
       } else if (use == 0 || each_round(bucket)) {
         slot.sum = context.empty({bucket.count}, dtype_of(bucket), Category::gradient);
       }
@@ -41,24 +41,24 @@ GradientReduction::~GradientReduction() {
   }
 }
 
-void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole) {
+void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& full) {
   for (const BucketEntry& entry : bucket.layout.entries) {
     Parameter& parameter = *entry.parameter;
     parameter.bind_gradient(
-        use, whole ? whole.flat(entry.offset, entry.numel).view(parameter.spec().placement.local())
-                   : Tensor());
+        use, full ? full.flat(entry.offset, entry.numel).view(parameter.spec().placement.local())
+                  : Tensor());
     parameter.set_stale(use);
   }
 }
 
 void GradientReduction::open(Context& context, Parameter& parameter, int use) {
-  // Otherwise this buffer would add to the buffers that wait for their reduction.
+  // Reduce postponed buffers first, or both would be in memory.
   reduce_postponed(context);
   const std::size_t index = buckets_.bucket_of(parameter);
-  Tensor& whole = slot(index, use).whole;
-  whole = context.empty({bucket(index).layout.elements}, dtype_of(bucket(index)),
-                        options_.long_rounds ? Category::gradient : Category::communication);
-  bind(bucket(index), use, whole);
+  Tensor& full = slot(index, use).full;
+  full = context.empty({bucket(index).layout.elements}, dtype_of(bucket(index)),
+                       options_.long_rounds ? Category::gradient : Category::communication);
+  bind(bucket(index), use, full);
 }
 
 void GradientReduction::begin() {
@@ -67,8 +67,8 @@ void GradientReduction::begin() {
       Slot& slot = slots_[i][use];
       slot.missing = static_cast<int>(bucket(i).layout.entries.size());
       slot.begun = false;
-      if (transient(bucket(i))) slot.whole = Tensor();
-      bind(bucket(i), static_cast<int>(use), slot.whole);
+      if (transient(bucket(i))) slot.full = Tensor();
+      bind(bucket(i), static_cast<int>(use), slot.full);
     }
   }
 }
@@ -82,7 +82,7 @@ void GradientReduction::ready(Context& context, const Parameter& parameter, int 
   if (--slot.missing > 0) return;
   clear_stale(context, index, use);
   if (options_.each_round) slot.missing = static_cast<int>(bucket(index).layout.entries.size());
-  // No rank has another part of this gradient, so that it adds up over the rounds.
+  // Not shared with another rank: accumulate locally, no reduction.
   if (options_.each_round && !each_round(bucket(index))) return;
   if (adds_uses_first(bucket(index))) return;  // finish() reduces it
   // With several rounds, the next one adds to another buffer, so this one is reduced now.
@@ -117,15 +117,15 @@ void GradientReduction::reduce(Context& context, std::size_t index, int use) {
   const ProcessGroup& first = of.shared() ? of.sharing : of.replicas;
   Work work;
   if (of.shared() && buckets_.zero_stage() > 0) {
-    work = first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
+    work = first.reduce_scatter(context, slot.full, slot.full.flat(of.begin, of.count),
                                 ReduceOp::sum, async);
   } else if (of.reduces_gradient()) {
-    work = first.all_reduce(context, slot.whole, ReduceOp::sum, async);
+    work = first.all_reduce(context, slot.full, ReduceOp::sum, async);
   }
-  running_.push_back({index, use, slot.whole, std::move(work)});
+  running_.push_back({index, use, slot.full, std::move(work)});
   if (!transient(of)) return;
   // The next round's gradients open a buffer of their own.
-  slot.whole = Tensor();
+  slot.full = Tensor();
   bind(of, use, {});
 }
 
@@ -133,7 +133,7 @@ void GradientReduction::collect(Context& context) {
   for (const Reduction& reduction : running_) {
     reduction.work.wait(context);
     const Bucket& of = bucket(reduction.bucket);
-    const Tensor part = reduction.whole.flat(of.begin, of.count);
+    const Tensor part = reduction.full.flat(of.begin, of.count);
     if (of.replicas.defined() && of.shared()) of.replicas.all_reduce(context, part);
     if (!transient(of)) continue;
     Slot& slot = this->slot(reduction.bucket, reduction.use);
@@ -152,7 +152,7 @@ void GradientReduction::collect(Context& context) {
 void GradientReduction::add_uses(Context& context, std::size_t index) {
   const auto of = [&](int use) {
     const Slot& from = slot(index, use);
-    return adds_uses_first(bucket(index)) ? from.whole : from.sum;
+    return adds_uses_first(bucket(index)) ? from.full : from.sum;
   };
   for (int use = bucket(index).layout.uses() - 1; use > 0; --use) {
     add(context, of(use), of(use - 1));
@@ -179,7 +179,7 @@ void GradientReduction::finish(Context& context) {
     if (!adds_uses_first(bucket(i))) continue;
     add_uses(context, i);
     for (std::size_t use = 1; transient(bucket(i)) && use < slots_[i].size(); ++use) {
-      slots_[i][use].whole = Tensor();
+      slots_[i][use].full = Tensor();
       bind(bucket(i), static_cast<int>(use), {});
     }
     reduce(context, i, 0);

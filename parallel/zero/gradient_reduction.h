@@ -61,15 +61,15 @@ class GradientReduction final : public GradientMemory {
   }
   // The buffers of a bucket and a use of its parameters.
   struct Slot {
-    Tensor whole;        // (elements) backward adds to it
-    Tensor sum;          // (count) reduced so far; a view of `whole` where that is kept
+    Tensor full;         // (elements) backward adds to it
+    Tensor sum;          // (count) reduced so far; a view of `full` where that is kept
     bool begun = false;  // `sum` holds a round of this step
     int missing = 0;     // gradients that this round still waits for
   };
   struct Reduction {
     std::size_t bucket = 0;
     int use = 0;
-    Tensor whole;
+    Tensor full;
     Work work;
   };
 
@@ -88,13 +88,14 @@ class GradientReduction final : public GradientMemory {
   bool adds_uses_first(const Bucket& bucket) const {
     return bucket.layout.tied() && !each_round(bucket);
   }
-  // Whether its reduction is postponed to the end of backward, together with its buffer. Earlier
-  // micro-batches needed that buffer along with as much other memory. A buffer that a single
-  // micro-batch opens and fills is reduced at once.
+  // Whether its reduction is postponed to the end of backward, and its full buffer is kept so long.
+  // That doesn't raise the peak of memory where earlier micro-batches held this buffer together
+  // with as much other memory. A buffer that a single micro-batch opens and fills is reduced at
+  // once.
   bool postpones(const Bucket& bucket) const {
     return !options_.overlap && (!transient(bucket) || options_.long_rounds);
   }
-  void bind(const Bucket&, int use, const Tensor& whole);
+  void bind(const Bucket&, int use, const Tensor& full);
   void clear_stale(Context&, std::size_t bucket, int use);
   void add_uses(Context&, std::size_t bucket);
   void reduce(Context&, std::size_t bucket, int use);

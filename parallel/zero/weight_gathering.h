@@ -1,5 +1,6 @@
 // Gathers the weights that ZeRO keeps on other data-parallel ranks: the weights that an update has
-// changed (stages 1 and 2), or the weights of a module for as long as it uses them (stage 3).
+// changed (stages 1 and 2, and stage 3's small ones, which stay on every rank), or the weights of a
+// module for as long as it uses them (stage 3).
 #pragma once
 
 #include <cstdint>
@@ -31,8 +32,8 @@ class WeightGathering {
   // Drops weights that were requested and are not held: they are not to be used any more.
   void forget(Context&);
 
-  // After an update: gathers the weights that are held in full, so that they are complete again on
-  // every rank. Stages 1 to 3.
+  // After an update: gathers the weights that every rank keeps in full, so that they are complete
+  // again: all in stages 1 and 2, in stage 3 those below stage3_param_persistence_threshold.
   void gather_updated(Context&);
 
  private:

@@ -92,10 +92,10 @@ bool ends_late(const Stepper& stepper) {
 }
 
 // Allocates the losses of `microbatches` where the rank has the last stage; else returns no tensor.
-Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule& schedule,
-                 int rank, Context& context) {
+Tensor losses_of(std::int64_t microbatches, const ParallelConfig& parallel,
+                 const Schedule& schedule, int rank, Context& context) {
   if (microbatches == 0) return {};
-  const Mesh mesh = mesh_of(config.parallel);
+  const Mesh mesh = mesh_of(parallel);
   for (int place = 0; place < schedule.stages; ++place) {
     const auto& held = schedule.placement[static_cast<std::size_t>(place)];
     if (std::ranges::find(held, schedule.total_stages() - 1) == held.end()) continue;
@@ -114,6 +114,13 @@ int iterations_of(const Stepper& stepper) {
   const int late = ends_late(stepper) ? 1 : 0;
   if (!schedule.asynchronous()) return 2 + late;
   return 2 + late + (schedule.stages - 1) / schedule.microbatches;
+}
+
+// The same for an iteration's operations: those of a synchronous iteration don't depend on the one
+// before, unless its end overlaps the next.
+int iterations_to_trace(const Stepper& stepper) {
+  const bool alone = !stepper.schedule().asynchronous() && !ends_late(stepper);
+  return alone ? 1 : iterations_of(stepper);
 }
 
 // The copies have parameters of their own, since the model's memory is freed with it.
@@ -142,7 +149,7 @@ std::vector<Action> computes_of(const ExecutionTrace& trace) {
   std::vector<Action> actions;
   for (const TracedAction& event : trace.events) {
     const LoweredAction& a = event.action;
-    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch});
+    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch, a.fused});
   }
   return actions;
 }
@@ -206,12 +213,12 @@ template <class Visit>
 void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit visit) const {
   const Config& config = run.config;
   Context context(device, static_cast<int>(config.runtime.threads_per_rank),
-                  kernel_options(config));
+                  kernel_options(config.training, config.precision, config.runtime));
   const auto transport =
       make_planning_transport(rank, static_cast<int>(config.world_size()),
                               transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture_, run.schedule,
-                  topology_of(config, run.schedule, *transport));
+                  topology_of(config.parallel, run.schedule, *transport));
   Stepper stepper(model, run.lists);
   if (run.sent) stepper.keep_sent(*run.sent);
   visit(context, model, stepper);
@@ -220,7 +227,7 @@ void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit v
 TracedStep RankPlanner::trace(int pipeline) const {
   TracedStep step{.microbatches = traced_.config.num_microbatches()};
   with_stepper(traced_, pipeline, [&](Context& context, const RankModel&, Stepper& stepper) {
-    const int iterations = iterations_of(stepper);
+    const int iterations = iterations_to_trace(stepper);
     for (int i = 0; i < iterations; ++i) {
       if (i + 1 == iterations) context.set_trace(&step.trace);
       batches_.resize(static_cast<std::size_t>(step.microbatches + stepper.look_ahead()));
@@ -246,8 +253,8 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
     model.initialise();
     context.ledger().reset_peaks();
     // Holds the losses and tokens of all micro-batches, as in the plan.
-    const Tensor losses = losses_of(config_.num_microbatches() - config.num_microbatches(), config,
-                                    run.schedule, rank, context);
+    const Tensor losses = losses_of(config_.num_microbatches() - config.num_microbatches(),
+                                    config.parallel, run.schedule, rank, context);
     auto batches = synthetic_batches(run_.config, static_cast<std::uint64_t>(rank));
     const std::int64_t all = config_.num_microbatches() + stepper.look_ahead();
     for (std::size_t i = 0; std::ssize(batches) < all; ++i) {
@@ -309,7 +316,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   const std::int64_t microbatches = config_.num_microbatches();
   // The losses of the micro-batches that don't run.
   const Tensor losses =
-      losses_of(microbatches - config.num_microbatches(), config, run.schedule,
+      losses_of(microbatches - config.num_microbatches(), config.parallel, run.schedule,
                 mesh_of(config.parallel).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
   const int iterations = iterations_of(stepper);
   for (int i = 0; i < iterations; ++i) {

@@ -70,6 +70,10 @@ LayoutChoices::LayoutChoices(const LayoutRequest& request) : request_(request) {
   overlaps_ = given.value("/parallel/tp_comm_overlap"_json_pointer, false);
   for (const std::string& key : request.held) hold(key, given);
   base_ = parse(set_of_all({}));
+  if (is_written(request.written, "/parallel/rank_order")) {
+    rank_order_ = completed_order(base_.parallel.axes(), base_.parallel.rank_order,
+                                  ParallelConfig{}.rank_order);
+  }
 }
 
 Config LayoutChoices::parse(const std::vector<std::string>& set) const {
@@ -107,25 +111,29 @@ std::vector<std::string> LayoutChoices::set_of(const Layout& l) const {
 std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
   const auto yes = [](bool value) { return value ? "true" : "false"; };
   const std::string etp = l.etp > 0 ? std::to_string(l.etp) : "null";
-  return {fmt::format("parallel.expert_model_parallel_size={}", l.ep),
-          fmt::format("parallel.expert_tensor_parallel_size={}", etp),
-          fmt::format("{}={}", keys_.at("dp"), l.dp),
-          fmt::format("{}={}", keys_.at("tp"), l.tp),
-          fmt::format("{}={}", keys_.at("pp"), l.pp),
-          fmt::format("parallel.virtual_pipeline_model_parallel_size={}", l.chunks),
-          fmt::format("parallel.sequence_parallel={}", yes(l.sequence_parallel)),
-          fmt::format("parallel.tp_comm_overlap={}", yes(l.sequence_parallel && overlaps_)),
-          fmt::format("{}={}", schedule_key, l.schedule),
-          "pipeline.schedule_file=null",
-          fmt::format("{}={}", split_key, l.even ? "null" : "auto"),
-          fmt::format("{}=null", group_key),
-          fmt::format("{}={}", micro_key, l.micro),
-          fmt::format("{}=null", accumulation_key),
-          fmt::format("batch.global_batch_size={}", request_.global_batch_size),
-          fmt::format("{}={}", zero_key, l.zero),
-          fmt::format("{}=null", reduction_key),
-          fmt::format("{}={}", recompute_key, l.recompute),
-          "runtime.ranks_per_node=null"};
+  std::vector<std::string> set{
+      fmt::format("parallel.expert_model_parallel_size={}", l.ep),
+      fmt::format("parallel.expert_tensor_parallel_size={}", etp),
+      fmt::format("{}={}", keys_.at("dp"), l.dp),
+      fmt::format("{}={}", keys_.at("tp"), l.tp),
+      fmt::format("{}={}", keys_.at("pp"), l.pp),
+      fmt::format("parallel.virtual_pipeline_model_parallel_size={}", l.chunks),
+      fmt::format("parallel.sequence_parallel={}", yes(l.sequence_parallel)),
+      fmt::format("parallel.tp_comm_overlap={}", yes(l.sequence_parallel && overlaps_)),
+      fmt::format("{}={}", schedule_key, l.schedule),
+      "pipeline.schedule_file=null",
+      fmt::format("{}={}", split_key, l.even ? "null" : "auto"),
+      fmt::format("{}=null", group_key),
+      fmt::format("{}={}", micro_key, l.micro),
+      fmt::format("{}=null", accumulation_key),
+      fmt::format("batch.global_batch_size={}", request_.global_batch_size),
+      fmt::format("{}={}", zero_key, l.zero),
+      fmt::format("{}=null", reduction_key),
+      fmt::format("{}={}", recompute_key, l.recompute),
+      "runtime.ranks_per_node=null"};
+  // An order that omits an axis fits layouts where its size is 1.
+  if (!rank_order_.empty()) set.push_back("parallel.rank_order=" + rank_order_);
+  return set;
 }
 
 // Many experts lie on as many ranks of a node as possible, or on as many ranks at all; few of them
@@ -170,7 +178,7 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
     try {
       interleaved_group_size("interleaved_1f1b", static_cast<int>(l.pp), static_cast<int>(m), 0);
     } catch (const RequestError&) {
-      prune("interleaving can't cut so many micro-batches into groups");
+      prune("these micro-batches can't be divided into groups for interleaving");
       continue;
     }
     l.schedule = "interleaved_1f1b";

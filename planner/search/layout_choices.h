@@ -78,6 +78,7 @@ class LayoutChoices {
   const LayoutRequest& request_;
   bool overlaps_ = false;
   Config base_;
+  std::string rank_order_;                   // of the config, with all axes; "" where it gives none
   std::map<std::string, std::string> keys_;  // config keys of the axes
   std::map<std::string, nlohmann::json> held_;
 };

@@ -49,10 +49,11 @@ std::string split_of(const PipelineConfig& pipeline) {
   return fmt::format(", {} to {} layers a stage", *least, *most);
 }
 
-std::string states_of(const Config& config) {
-  std::string text = fmt::format("ZeRO {}", config.zero_optimization.stage);
-  if (config.parallel.sequence_parallel) text += ", sequence parallel";
-  const std::string& recompute = config.activation_checkpointing.granularity;
+std::string states_of(const ZeroConfig& zero, const ParallelConfig& parallel,
+                      const ActivationCheckpointingConfig& checkpointing) {
+  std::string text = fmt::format("ZeRO {}", zero.stage);
+  if (parallel.sequence_parallel) text += ", sequence parallel";
+  const std::string& recompute = checkpointing.granularity;
   if (recompute != "none") text += ", " + recompute + " recomputation";
   return text;
 }
@@ -107,7 +108,9 @@ std::string differences(const FoundLayout& near, const FoundLayout& plan) {
   if (c.batch.micro_batch_size != of.batch.micro_batch_size) {
     add(fmt::format("micro-batch {}", c.batch.micro_batch_size));
   }
-  if (states_of(c) != states_of(of)) add(states_of(c));
+  const std::string states = states_of(c.zero_optimization, c.parallel, c.activation_checkpointing);
+  if (states != states_of(of.zero_optimization, of.parallel, of.activation_checkpointing))
+    add(states);
   if (c.pipeline.layer_split != of.pipeline.layer_split &&
       split_of(c.pipeline) != split_of(of.pipeline)) {
     add(split_of(c.pipeline).empty() ? "layers split evenly" : split_of(c.pipeline).substr(2));
@@ -238,8 +241,10 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
         "      lost: {}\n{}",
         ++number, plan.on_front ? "*" : " ", seconds_text(plan.seconds), percent_text(plan.mfu),
         bytes_text(plan.peak_bytes), axes_of(c.parallel), schedule_text(c),
-        c.batch.micro_batch_size, states_of(c) + split_of(c.pipeline), reasons_of(plan),
-        near_text(plan));
+        c.batch.micro_batch_size,
+        states_of(c.zero_optimization, c.parallel, c.activation_checkpointing) +
+            split_of(c.pipeline),
+        reasons_of(plan), near_text(plan));
   }
   if (shown.size() < search.plans.size()) {
     text += fmt::format("{} more that are slower and take less memory: --plans {}\n",

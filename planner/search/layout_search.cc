@@ -190,7 +190,8 @@ class LayoutSearcher {
       plan.config = std::move(loaded.config);
       plan.written = std::move(loaded.written);
       const auto architecture = architecture_of(plan.config);
-      Assumptions assumptions = Assumptions::of(plan.config);
+      Assumptions assumptions =
+          Assumptions::of(plan.config.zero_optimization, plan.config.parallel);
       if (!request_.assume.empty()) assumptions.assume(request_.assume);
       describe(plan, simulate_time(plan.config, *architecture, machine_, assumptions));
       if (is_beaten(plan.seconds, l.bytes)) return {{}, beaten_simulated, true};

@@ -127,11 +127,11 @@ class ChakraExport {
     bool begun = false;
     for (const TracedOperation& one : step.trace.operations()) {
       begun = begun || one.action >= 0;
-      std::vector<StepNode>* const pieces = one.action >= 0
-                                                ? of_action.at(static_cast<std::size_t>(one.action))
-                                            : begun ? &result.after
-                                                    : &result.before;
-      if (pieces != nullptr) add(step.trace, one, *pieces);
+      std::vector<StepNode>* const nodes = one.action >= 0
+                                               ? of_action.at(static_cast<std::size_t>(one.action))
+                                           : begun ? &result.after
+                                                   : &result.before;
+      if (nodes != nullptr) add(step.trace, one, *nodes);
     }
     const auto at = static_cast<std::size_t>(place);
     for (const LikeAction& one : like_actions(schedule_.ranks[at], schedule_.placement[at])) {
@@ -145,26 +145,26 @@ class ChakraExport {
   }
 
   void add(const OperationTrace& trace, const TracedOperation& one,
-           std::vector<StepNode>& pieces) const {
+           std::vector<StepNode>& nodes) const {
     if (one.group < 0) {
-      if (pieces.empty() || pieces.back().type != ChakraType::compute) {
-        pieces.push_back({.name = std::string(one.name)});
+      if (nodes.empty() || nodes.back().type != ChakraType::compute) {
+        nodes.push_back({.name = std::string(one.name)});
       }
-      StepNode& piece = pieces.back();
-      piece.flops += one.flops;
-      piece.bytes += one.bytes_read + one.bytes_written;
-      piece.seconds += kernel_seconds(machine_, one);
+      StepNode& node = nodes.back();
+      node.flops += one.flops;
+      node.bytes += one.bytes_read + one.bytes_written;
+      node.seconds += kernel_seconds(machine_, one);
       return;
     }
     const auto operation = static_cast<Operation>(one.operation);
-    StepNode piece{.name = std::string(one.name),
-                   .bytes = one.shape.numel() * static_cast<std::int64_t>(size_of(one.dtype)),
-                   .operation = operation,
-                   .traffic = std::string(
-                       traffic_of(trace.groups()[static_cast<std::size_t>(one.group)].name)),
-                   .overlapped = one.asynchronous};
-    piece.type = operation == Operation::message ? ChakraType::send : ChakraType::collective;
-    pieces.push_back(std::move(piece));
+    StepNode node{.name = std::string(one.name),
+                  .bytes = one.shape.numel() * static_cast<std::int64_t>(size_of(one.dtype)),
+                  .operation = operation,
+                  .traffic = std::string(
+                      traffic_of(trace.groups()[static_cast<std::size_t>(one.group)].name)),
+                  .overlapped = one.asynchronous};
+    node.type = operation == Operation::message ? ChakraType::send : ChakraType::collective;
+    nodes.push_back(std::move(node));
   }
 
   std::vector<int> members_of(const std::string& traffic, int rank) const {
@@ -194,17 +194,17 @@ class ChakraExport {
     return name;
   }
 
-  void node(Writer& writer, const StepNode& piece, const std::vector<Proto>& attributes) const {
+  void write(Writer& writer, const StepNode& node, const std::vector<Proto>& attributes) const {
     Proto proto;
     proto.varint(chakra_field::id, writer.next);
-    proto.text(chakra_field::name, piece.name);
-    proto.varint(chakra_field::type, static_cast<std::uint64_t>(piece.type));
+    proto.text(chakra_field::name, node.name);
+    proto.varint(chakra_field::type, static_cast<std::uint64_t>(node.type));
     Proto others;
     for (const std::uint64_t other : writer.stream) others.raw(other);
     if (!writer.stream.empty()) proto.text(chakra_field::data_deps, others.bytes());
-    if (piece.type == ChakraType::compute) {
+    if (node.type == ChakraType::compute) {
       proto.varint(chakra_field::duration_micros,
-                   static_cast<std::uint64_t>(std::llround(std::max(1.0, 1e6 * piece.seconds))));
+                   static_cast<std::uint64_t>(std::llround(std::max(1.0, 1e6 * node.seconds))));
     }
     for (const Proto& one : attributes) proto.text(chakra_field::attr, one.bytes());
     append(writer.bytes, proto);
@@ -230,20 +230,20 @@ class ChakraExport {
   }
 
   // `message` is the peer and the tag.
-  void add(Writer& writer, const StepNode& piece, int rank, std::pair<int, int> message) {
+  void add(Writer& writer, const StepNode& node, int rank, std::pair<int, int> message) {
     std::vector<Proto> attributes{attribute("is_cpu_op", chakra_field::bool_val, 0)};
-    const auto bytes = static_cast<std::uint64_t>(piece.bytes);
-    if (piece.type == ChakraType::compute) {
+    const auto bytes = static_cast<std::uint64_t>(node.bytes);
+    if (node.type == ChakraType::compute) {
       attributes.push_back(
-          attribute("num_ops", chakra_field::int64_val, static_cast<std::uint64_t>(piece.flops)));
+          attribute("num_ops", chakra_field::int64_val, static_cast<std::uint64_t>(node.flops)));
       attributes.push_back(attribute("tensor_size", chakra_field::uint64_val, bytes));
-    } else if (piece.type == ChakraType::collective) {
+    } else if (node.type == ChakraType::collective) {
       attributes.push_back(
-          attribute("comm_type", chakra_field::int64_val, comm_type(piece.operation)));
+          attribute("comm_type", chakra_field::int64_val, comm_type(node.operation)));
       attributes.push_back(attribute("comm_size", chakra_field::int64_val, bytes));
-      attributes.push_back(attribute("pg_name", group_name(writer, piece.traffic, rank)));
+      attributes.push_back(attribute("pg_name", group_name(writer, node.traffic, rank)));
     } else {
-      const bool sends = piece.type == ChakraType::send;
+      const bool sends = node.type == ChakraType::send;
       const auto [peer, tag] = message;
       attributes.push_back(attribute("comm_src", chakra_field::int32_val,
                                      static_cast<std::uint64_t>(sends ? rank : peer)));
@@ -253,11 +253,11 @@ class ChakraExport {
           attribute("comm_tag", chakra_field::int32_val, static_cast<std::uint64_t>(tag)));
       attributes.push_back(attribute("comm_size", chakra_field::int64_val, bytes));
     }
-    node(writer, piece, attributes);
+    write(writer, node, attributes);
     const std::uint64_t number = writer.next++;
     ++files_.nodes;
-    if (piece.type == ChakraType::send) return;  // no node waits for a send
-    if (piece.overlapped) {
+    if (node.type == ChakraType::send) return;  // no node waits for a send
+    if (node.overlapped) {
       writer.overlapped.push_back(number);
     } else {
       writer.stream = {number};
@@ -287,11 +287,11 @@ class ChakraExport {
       return one.stage == from && one.microbatch == action.microbatch &&
              (one.kind == Kind::forward) == forward && one.kind != Kind::backward_weight;
     });
-    const auto& pieces = *places_[static_cast<std::size_t>(place)]
-                              .actions[static_cast<std::size_t>(sent - list.begin())];
-    for (const StepNode& piece : pieces) {
-      if (piece.type != ChakraType::send) continue;
-      StepNode received = piece;
+    const auto& nodes = *places_[static_cast<std::size_t>(place)]
+                             .actions[static_cast<std::size_t>(sent - list.begin())];
+    for (const StepNode& node : nodes) {
+      if (node.type != ChakraType::send) continue;
+      StepNode received = node;
       received.type = ChakraType::receive;
       received.name = "receive";
       add(writer, received, rank, {sender, tag_of(action.kind, from, action.microbatch)});
@@ -307,22 +307,22 @@ class ChakraExport {
     Proto metadata;
     metadata.text(chakra_field::metadata_version, "0.0.4");
     append(writer.bytes, metadata);
-    for (const StepNode& piece : place.before) add(writer, piece, rank, {});
+    for (const StepNode& node : place.before) add(writer, node, rank, {});
     const auto& list = schedule_.ranks[at];
     for (std::size_t i = 0; i < list.size(); ++i) {
       receive(writer, list[i], rank, pipeline);
       const int to = list[i].stage + (list[i].kind == Kind::forward ? 1 : -1);
-      for (const StepNode& piece : *place.actions[i]) {
+      for (const StepNode& node : *place.actions[i]) {
         std::pair<int, int> message;
-        if (piece.type == ChakraType::send) {
+        if (node.type == ChakraType::send) {
           const int peer = pipeline[static_cast<std::size_t>(schedule_.rank_of_stage(to))];
           message = {peer, tag_of(list[i].kind, list[i].stage, list[i].microbatch)};
         }
-        add(writer, piece, rank, message);
+        add(writer, node, rank, message);
       }
     }
     writer.stream.insert(writer.stream.end(), writer.overlapped.begin(), writer.overlapped.end());
-    for (const StepNode& piece : place.after) add(writer, piece, rank, {});
+    for (const StepNode& node : place.after) add(writer, node, rank, {});
     write_file(fmt::format("{}.{}.et", prefix_, rank), writer.bytes);
     ++files_.ranks;
     files_.bytes += std::ssize(writer.bytes);

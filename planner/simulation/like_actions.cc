@@ -16,7 +16,8 @@ std::vector<LikeAction> like_actions(const std::vector<Action>& list,
   for (std::size_t i = 0; i < list.size(); ++i) {
     const auto& [first, last] = ends.at({list[i].stage, list[i].kind});
     const auto chunk = std::find(held.begin(), held.end(), list[i].stage) - held.begin();
-    result.push_back({static_cast<int>(chunk), list[i].kind, i == first, i == last});
+    const bool fused = list[i].fused || (i > 0 && list[i - 1].fused);
+    result.push_back({static_cast<int>(chunk), list[i].kind, fused, i == first, i == last});
   }
   return result;
 }

@@ -10,11 +10,12 @@
 
 namespace trident {
 
-// The properties by which actions match: the chunk, the kind, and whether the action is the first
-// or the last of its kind in the chunk.
+// The properties by which actions match: the chunk, the kind, whether the action is one of a fused
+// pair, and whether it is the first or the last of its kind in the chunk.
 struct LikeAction {
   int chunk = 0;
   Kind kind = Kind::forward;
+  bool fused = false;
   bool first = false, last = false;
   auto operator<=>(const LikeAction&) const = default;
 };
@@ -27,16 +28,17 @@ std::vector<LikeAction> like_actions(const std::vector<Action>& list, const std:
 // chunk and kind.
 template <class T>
 const T* find_like(const std::map<LikeAction, T>& known, LikeAction one) {
-  auto found = known.find(one);
   const LikeAction asked = one;
-  for (const auto& [first, last] :
-       {std::pair(false, asked.last), std::pair(asked.first, false), std::pair(false, false),
-        std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
-    if (found != known.end()) break;
-    one.first = first, one.last = last;
-    found = known.find(one);
+  for (const bool fused : {asked.fused, !asked.fused}) {
+    for (const auto& [first, last] :
+         {std::pair(asked.first, asked.last), std::pair(false, asked.last),
+          std::pair(asked.first, false), std::pair(false, false), std::pair(true, true),
+          std::pair(true, false), std::pair(false, true)}) {
+      one.fused = fused, one.first = first, one.last = last;
+      if (const auto found = known.find(one); found != known.end()) return &found->second;
+    }
   }
-  return found == known.end() ? nullptr : &found->second;
+  return nullptr;
 }
 
 }  // namespace trident

@@ -28,9 +28,46 @@ class Pricer {
     }
   }
 
+  // Whether ranks exchange tokens concurrently with compute. Then all actions have to be added, in
+  // the order of the trace, since fused ones hide each other's exchanges.
+  bool exchanges_concurrently() const {
+    return std::ranges::any_of(
+        operations_, [&](const TracedOperation& one) { return one.group >= 0 && exchanges(one); });
+  }
+
   // Adds operation `at` of the trace. `cost` is the cost of its action, which may be a backward;
   // `after` is the cost of the work after the last action.
   void add(std::size_t at, ActionCost& cost, ActionCost& after, bool backward = false) {
+    const double before = cost.seconds.total();
+    price(at, cost, after, backward);
+    clock_ += cost.seconds.total() - before;
+  }
+
+  // Adds a wait of the trace to the cost of its action.
+  void add(const TracedWait& wait, ActionCost& cost) {
+    const auto found = exchanging_.find(wait.operation);
+    if (found == exchanging_.end()) return;
+    const auto [end, seconds] = found->second;
+    exchanging_.erase(found);
+    const std::string& traffic = traffic_of_operation(operations_[wait.operation]);
+    const double exposed = std::max(0.0, end - clock_), hidden = std::max(0.0, seconds - exposed);
+    const double waited = exposed + hidden * machine_.device.taken_by_collectives;
+    cost.seconds.groups[traffic] += waited;
+    cost.hidden[traffic] += hidden;
+    clock_ += waited;
+  }
+
+ private:
+  const std::string& traffic_of_operation(const TracedOperation& one) const {
+    return groups_[static_cast<std::size_t>(one.group)].first;
+  }
+  // Whether a collective is an exchange of tokens that runs concurrently with compute.
+  bool exchanges(const TracedOperation& one) const {
+    const std::string& traffic = traffic_of_operation(one);
+    return one.asynchronous && is_within_layers(traffic) && traffic != layer_traffic();
+  }
+
+  void price(std::size_t at, ActionCost& cost, ActionCost& after, bool backward) {
     const TracedOperation& one = operations_[at];
     if (one.action != action_) action_ = one.action, hidden_.clear();
     if (one.group < 0) return add_kernel(one, cost);
@@ -52,6 +89,11 @@ class Pricer {
     if (assumptions_.gathers_again && recomputes() && part && !within && backward) {
       cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
     }
+    if (exchanges(one)) {
+      exchanged_ = std::max(exchanged_, clock_) + seconds + wait_for_the_last();
+      exchanging_[at] = {exchanged_, seconds};
+      return;
+    }
     if (!one.asynchronous || (within && !assumptions_.tensor_sums_overlap_products)) {
       if (!within)
         cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds, true});
@@ -67,7 +109,6 @@ class Pricer {
     }
   }
 
- private:
   // Returns how long the members of a group wait for the slowest one at a collective within layers.
   double wait_for_the_last() { return machine_.device.skew * std::exchange(since_met_, 0.0); }
 
@@ -170,15 +211,20 @@ class Pricer {
   std::vector<std::pair<std::string, GroupShape>> groups_;
   int action_ = -1;
   double since_met_ = 0;  // seconds of kernels since the last collective within layers
+  double clock_ = 0;      // seconds of all that has been added
+  // The exchanges of tokens that nothing has waited for yet: their ends by clock_, and their
+  // seconds. They run one after the other; the last ends at exchanged_.
+  std::map<std::size_t, std::pair<double, double>> exchanging_;
+  double exchanged_ = 0;
   // The collectives of this action that were waited for and that a later product can hide.
   std::vector<std::pair<std::string, double>> hidden_;
 };
 
 }  // namespace
 
-Assumptions Assumptions::of(const Config& config) {
-  return {.gradients_overlap_backward = config.zero_optimization.overlap_comm,
-          .tensor_sums_overlap_products = config.parallel.tp_comm_overlap};
+Assumptions Assumptions::of(const ZeroConfig& zero, const ParallelConfig& parallel) {
+  return {.gradients_overlap_backward = zero.overlap_comm,
+          .tensor_sums_overlap_products = parallel.tp_comm_overlap};
 }
 
 void Assumptions::assume(const std::string& text) {
@@ -301,15 +347,26 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
     const auto [at, added] = costs_.try_emplace(one);
     of_action.push_back(added ? &at->second : nullptr);
   }
+  // The cost of work in an action that another stands for.
+  ActionCost other;
+  const bool adds_all = pricer.exchanges_concurrently();
+  const auto cost_of = [&](int action) {
+    if (action < 0) return &around_;
+    ActionCost* const cost = of_action.at(static_cast<std::size_t>(action));
+    return cost == nullptr && adds_all ? &other : cost;
+  };
   const auto& operations = step.trace.operations();
-  for (std::size_t i = 0; i < operations.size(); ++i) {
-    const int action = operations[i].action;
-    if (action < 0) {
-      pricer.add(i, around_, around_);
-    } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(action))) {
-      const Kind kind = which[static_cast<std::size_t>(action)].kind;
-      pricer.add(i, *cost, around_, kind == Kind::backward || kind == Kind::backward_input);
+  auto wait = step.trace.waits().begin();
+  for (std::size_t i = 0; i <= operations.size(); ++i) {
+    for (; wait != step.trace.waits().end() && wait->before == i; ++wait) {
+      if (ActionCost* const cost = cost_of(wait->action)) pricer.add(*wait, *cost);
     }
+    if (i == operations.size()) break;
+    const int action = operations[i].action;
+    ActionCost* const cost = cost_of(action);
+    if (cost == nullptr) continue;
+    const Kind kind = action < 0 ? Kind::forward : which[static_cast<std::size_t>(action)].kind;
+    pricer.add(i, *cost, around_, kind == Kind::backward || kind == Kind::backward_input);
   }
 }
 

@@ -49,7 +49,7 @@ struct Assumptions {
   // true: products of weight gradients add to the gradient sum; false: a separate kernel adds them.
   bool fused_accumulation = true;
 
-  static Assumptions of(const Config&);
+  static Assumptions of(const ZeroConfig&, const ParallelConfig&);
   // Changes the assumptions that `text` names, such as "gradients=after,transfers=apart", or takes
   // the assumptions of a known program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti
   // 2022), deepspeed_2021 (the ZeRO-3 of Narayanan 2021). Throws RequestError, with all choices, on
@@ -79,6 +79,8 @@ struct OverlappedCollective {
 struct ActionCost {
   Seconds seconds;
   std::vector<OverlappedCollective> overlapped;
+  // Seconds of exchanges of tokens that run concurrently with compute, by group.
+  std::map<std::string, double> hidden = {};
   double sent_on = 0;  // bytes of its message to the next rank
 };
 

@@ -256,6 +256,7 @@ class StepSimulator {
         for (const OverlappedCollective& one : cost.overlapped) {
           add_overlapped(step, place, one, timed[i].start, stream, groups);
         }
+        for (const auto& [group, seconds] : cost.hidden) groups[group] += seconds;
         if (const double message = message_of(place, i); message > 0) {
           groups["pipeline"] += message;
           if (assumptions_.transfers_overlap_compute) {

@@ -115,7 +115,9 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
 double predicted_seconds(const Config& config, const Machine& machine, bool replayed) {
   const Architecture& architecture = *architecture_of(config);
   const auto simulated = replayed ? simulate_crowded : simulate_step;
-  return simulated(config, architecture, machine, Assumptions::of(config), {}).seconds;
+  return simulated(config, architecture, machine,
+                   Assumptions::of(config.zero_optimization, config.parallel), {})
+      .seconds;
 }
 
 Agreement agreement(const std::vector<double>& predicted, const std::vector<double>& measured,

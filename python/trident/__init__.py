@@ -249,8 +249,8 @@ class Run:
         self.directory, self.result = pathlib.Path(directory).absolute(), result
 
     def __repr__(self):
-        told = f": {self.result['iterations']} iterations, loss {self.result['loss']}" if self.result else ""
-        return f"<trident.Run {self.directory}{told}>"
+        result = f": {self.result['iterations']} iterations, loss {self.result['loss']}" if self.result else ""
+        return f"<trident.Run {self.directory}{result}>"
 
     def metrics(self):
         return metrics(self.directory)
@@ -299,7 +299,7 @@ def run(config, *, set=None, ranks=None, progress=True):
     if process.returncode not in (0, 130) or not out.strip():
         # In an MPI job only rank 0 reports. In a run that was stopped before it began, no rank
         # does.
-        raise TridentError(err.strip() or f"exit code {process.returncode}, and nothing told",
+        raise TridentError(err.strip() or f"exit code {process.returncode}, without a message",
                            process.returncode)
     result = json.loads(out)
     return Run(result["logging_dir"], result)

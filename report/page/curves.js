@@ -26,7 +26,7 @@ function cutOf(curves, unit) {
   return {limit, words: cutWords(limit, above.length, value, c.s.run, i, unit)};
 }
 function cutWords(limit, count, value, run, i, unit) {
-  const where = `${several ? run.label + ', ' : ''}${run.curves.stretch > 1 ? 'near ' : ''}iteration ${Math.round(run.curves.iteration[i])}`;
+  const where = `${several ? run.label + ', ' : ''}${run.curves.interval > 1 ? 'near ' : ''}iteration ${Math.round(run.curves.iteration[i])}`;
   const with3 = number => `${+number.toPrecision(3)}${unit === '%' || !unit ? '' : ' '}${unit}`;
   return `cut above ${with3(limit)}: ${count > 1 ? `${count} spikes, ` : ''}up to ${with3(value)} (${where})`;
 }
@@ -107,7 +107,7 @@ function lineChart(id, caption, series, options = {}) {
     markResumptions(frame, restarts);
     self.note.textContent = notesOf(curves, y).join('; ');
     hover(self, frame, (at, pixels) => curveTip(frame, restarts, curves, at, pixels));
-    picksStretch(frame);
+    picksRange(frame);
     return frame.picture;
   }, {wide: options.wide, viewed: true});
   drawing.legend.append(...legendOf(series, options.dashed));
@@ -122,11 +122,11 @@ function legendOf(series, dashed) {
   return own.map(s => key(s.run.label, s.stroke, s.dash ? 'dashed' : '', s.hides)).concat(more);
 }
 function notesOf(curves, y) {
-  const notes = [], stretch = most([1, ...trained().map(([run]) => run.curves.stretch)]);
+  const notes = [], interval = most([1, ...trained().map(([run]) => run.curves.interval)]);
   if (!curves.length) notes.push('all of it is hidden');
-  if (curves.some(({s}) => s.low)) notes.push(`line and shade: mean and range of ${stretch} iterations`);
+  if (curves.some(({s}) => s.low)) notes.push(`line and shade: mean and range of ${interval} iterations`);
   const window = most([1, ...curves.map(c => c.window)]);
-  if (window > 1) notes.push(`mean over ${window * stretch} iterations; faint: each`);
+  if (window > 1) notes.push(`mean over ${window * interval} iterations; faint: each`);
   if (y.cut) notes.push(y.cut.words);
   return notes;
 }

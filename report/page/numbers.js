@@ -79,14 +79,14 @@ function rolling(values, window) {
 // The end of an axis that spikes shall not set: a quarter above the largest median of nine neighbours,
 // if the largest value is more than twice that median; otherwise null. A peak of five iterations is no
 // spike. The values come in intervals; an interval of fewer than five values has no spikes.
-function cutAbove(stretches) {
-  const usual = most(stretches.map(stretch => {
-    const list = stretch.filter(isNumber);
+function cutAbove(intervals) {
+  const usual = most(intervals.map(interval => {
+    const list = interval.filter(isNumber);
     if (list.length < 5) return most(list);
     return most(list.map((_, i) => {
       const near = list.slice(Math.max(0, i - 4), i + 5).sort((a, b) => a - b);
       return near[Math.floor((near.length - 1) / 2)];
     }));
   }));
-  return usual > 0 && most(stretches.flat().filter(isNumber)) > 2 * usual ? 1.25 * usual : null;
+  return usual > 0 && most(intervals.flat().filter(isNumber)) > 2 * usual ? 1.25 * usual : null;
 }

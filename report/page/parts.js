@@ -19,14 +19,14 @@ function parts(run, r) {
     const x = seenAlong(width), it = partsSeen(run, names, sums, x), {places, own, seen, spikes} = it;
     const list = ticks(0, it.top, 5), y = {from: 0, to: it.top / 0.96, ticks: list, texts: list.map(v => tickText(v, list)), name: 'ms'};
     const frame = chart(id, width, chartHeight(width), x, y, 'step time by part');
-    for (const stretch of stretchesOf(seen.keys(), k => paused(run, seen[k]))) {
-      drawAreas(frame, stretch.map(k => places[seen[k]]), it.values.map(part => stretch.map(k => part[k])), sums.length === 1);
+    for (const interval of intervalsOf(seen.keys(), k => paused(run, seen[k]))) {
+      drawAreas(frame, interval.map(k => places[seen[k]]), it.values.map(part => interval.map(k => part[k])), sums.length === 1);
     }
     markSpikes(frame, spikes.map(i => places[i]), 'var(--ink)');
     const restarts = resumptionsSeen(resumptions.filter(one => one.run === run), x);
     markResumptions(frame, restarts);
     const longest = spikes.reduce((a, b) => sums[b] > sums[a] ? b : a, spikes[0]);
-    self.note.textContent = [it.window > 1 ? `mean over ${it.window * run.curves.stretch} iterations` : '',
+    self.note.textContent = [it.window > 1 ? `mean over ${it.window * run.curves.interval} iterations` : '',
       spikes.length ? cutWords(it.limit, spikes.length, sums[longest], run, longest, 'ms') : ''].filter(text => text).join('; ');
     hover(self, frame, (at, pixels) => {
       if (!own.length) return null;
@@ -34,7 +34,7 @@ function parts(run, r) {
       return {x: places[i], lines: [`${placeText(places[i])}: ${shown(sums[i], 'ms')}`,
         ...names.map(n => `${partNames[n]}: ${shown(all[n][i], 'ms')} (${(100 * all[n][i] / (sums[i] || 1)).toFixed(0)}%)`), ...resumedNear(frame, restarts, pixels)]};
     });
-    picksStretch(frame);
+    picksRange(frame);
     return frame.picture;
   }, {run: run.key, viewed: true});
   drawing.legend.append(...names.map((n, k) => key(partNames[n], colour(k), 'box')));

@@ -1,4 +1,4 @@
-// What a model's modules reported: auxiliary losses, and statistics of its layers.
+// Figures of a model's auxiliary losses and of the statistics of its layers.
 
 // The entry of a run with this name; undefined if there is none.
 const entryOf = (run, kind, name) => run.model[kind].find(one => one.name === name);

@@ -57,7 +57,7 @@ function look(change) {
   redraw(drawing => drawing.viewed);
 }
 const whole = {from: null, to: null};
-const picksStretch = frame => picks(frame, (from, to) => look({from, to}), () => look(whole));
+const picksRange = frame => picks(frame, (from, to) => look({from, to}), () => look(whole));
 
 // ---- resumptions of runs ----
 
@@ -96,13 +96,13 @@ function restartedAt(run, i) {
 // The run stood still there, so no line leads to that place.
 const paused = (run, i) => view.along === 'seconds' && restartedAt(run, i);
 // Indices of a run's places, split into intervals that end where `ends` is true.
-function stretchesOf(list, ends) {
-  const stretches = [[]];
+function intervalsOf(list, ends) {
+  const intervals = [[]];
   for (const i of list) {
-    if (ends(i) && stretches[stretches.length - 1].length) stretches.push([]);
-    stretches[stretches.length - 1].push(i);
+    if (ends(i) && intervals[intervals.length - 1].length) intervals.push([]);
+    intervals[intervals.length - 1].push(i);
   }
-  return stretches;
+  return intervals;
 }
 // Each layout has its own speed, so spikes are found separately for each start.
-const cutOfRun = (run, own, values) => cutAbove(stretchesOf(own, i => restartedAt(run, i)).map(stretch => stretch.map(i => values[i])));
+const cutOfRun = (run, own, values) => cutAbove(intervalsOf(own, i => restartedAt(run, i)).map(interval => interval.map(i => values[i])));

@@ -80,7 +80,7 @@ std::string export_checkpoint(const FoundCheckpoint& checkpoint, const std::stri
   return note;
 }
 
-Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool dry_run) {
+Pruned prune_checkpoints(const std::string& save, const Retention& retention, bool dry_run) {
   std::optional<FolderLock> lock;
   if (!dry_run) lock.emplace(save);
   Pruned pruned;
@@ -95,7 +95,7 @@ Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool d
   std::set<std::int64_t> whole;
   for (bool again = true; again;) {
     again = false;
-    pruned.removed = iterations_to_remove(found, rules);
+    pruned.removed = iterations_to_remove(found, retention);
     for (std::size_t i = found.size(); i-- > 0;) {
       const FoundCheckpoint& one = found[i];
       if (whole.contains(one.iteration) || std::ranges::count(pruned.removed, one.iteration) > 0) {

@@ -20,8 +20,8 @@ namespace trident {
 std::string convert_weights(const ArchitectureSet&, const std::string& from, const std::string& to,
                             bool overwrite = false);
 
-// Copies a checkpoint's weights to the directory `to`, with the same rules for `to`. The run may
-// continue training meanwhile.
+// Copies a checkpoint's weights to the directory `to`, with the same requirements for `to`. The run
+// may continue training meanwhile.
 std::string export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to,
                               bool overwrite);
 
@@ -30,9 +30,9 @@ struct Pruned {
   std::vector<std::string>
       damaged;  // problems of damaged checkpoints, which neither count nor are removed
 };
-// Removes the checkpoints of a run that `rules` don't keep; with `dry_run` only lists them. Reads
-// every checkpoint that stays completely, so that a damaged one doesn't count towards `rules`.
-// RequestError where a run holds the folder.
-Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool dry_run);
+// Removes the checkpoints of a run that `retention` doesn't keep; with `dry_run` only lists them.
+// Reads every checkpoint that stays completely, so that a damaged one doesn't count towards the
+// limit. RequestError where a run holds the folder.
+Pruned prune_checkpoints(const std::string& save, const Retention& retention, bool dry_run);
 
 }  // namespace trident

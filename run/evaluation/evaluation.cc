@@ -132,9 +132,9 @@ class PartList {
 // The windows of all parts, one part after the other.
 class WindowList {
  public:
-  WindowList(const std::vector<Part>& parts, const Config& config, std::int64_t stride) {
+  WindowList(const std::vector<Part>& parts, const DataConfig& data, std::int64_t stride) {
     for (const Part& part : parts) {
-      windows_.push_back(part.windows(config.data.sequence_length, stride));
+      windows_.push_back(part.windows(data.sequence_length, stride));
       ends_.push_back(count() + windows_.back().count());
     }
   }
@@ -170,8 +170,8 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
               std::vector<Part>& parts, std::int64_t stride, Transport& transport, Device& device,
               const EvaluationHooks& hooks) {
   Context context(device, static_cast<int>(config.runtime.threads_per_rank),
-                  kernel_options(config));
-  const Topology topology = topology_of(config, schedule, transport);
+                  kernel_options(config.training, config.precision, config.runtime));
+  const Topology topology = topology_of(config.parallel, schedule, transport);
   RankModel model(context, config, *architecture_of(config), schedule, topology);
   Evaluator evaluator(model, schedule);
   load_hugging_face(model, weights);
@@ -180,7 +180,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   const std::int64_t s = config.data.sequence_length, b = config.batch.micro_batch_size;
   const std::int64_t m = config.num_microbatches();
   const std::int64_t samples = config.batch.global_batch_size;
-  const WindowList windows(parts, config, stride);
+  const WindowList windows(parts, config.data, stride);
   std::int64_t total = 0, done = 0;
   for (const Part& part : parts) total += part.row.tokens;
   const std::int64_t own = batch_shape(config.batch, topology).place * m * b;
@@ -222,7 +222,7 @@ void fit_batch(Config& config, const EvaluationRequest& request, const std::vect
   const bool given = std::ranges::any_of(
       request.set, [](const std::string& one) { return one.starts_with("batch"); });
   if (given) return;
-  const std::int64_t windows = WindowList(parts, config, stride).count();
+  const std::int64_t windows = WindowList(parts, config.data, stride).count();
   BatchConfig& batch = config.batch;
   const std::int64_t before = batch.micro_batch_size * batch.gradient_accumulation_steps;
   const std::int64_t places = batch.global_batch_size / before;
@@ -298,7 +298,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
                                    config.data.sequence_length));
   });
   TextAccess access;
-  access.encoder = document_encoder_when_asked(config);
+  access.encoder = document_encoder_when_asked(config.data);
   access.cache = config.data.cache_path;
   access.tokenizing = hooks.tokenizing;
   access.report = hooks.report;

@@ -62,10 +62,11 @@ bool begins_with_any(const std::string& path, const auto& prefixes) {
 
 // The saved config with this program's defaults for the keys that it lacks: the program that saved
 // it may be older than these keys.
-json filled_in(const std::string& saved, const Config& config) {
+json filled_in(const std::string& saved,
+               const std::shared_ptr<const ConfigConstraints>& constraints) {
   try {
     return json_or_null(
-        config_to_json(parse_config(saved, {}, {.constraints = config.constraints}).config));
+        config_to_json(parse_config(saved, {}, {.constraints = constraints}).config));
   } catch (const std::exception&) {
     return json::object();  // it has keys that no longer exist: the comparison names them
   }
@@ -84,7 +85,7 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
     return values;
   };
   auto there = flat(parse_json(saved, name));
-  if (const json now = filled_in(saved, config); !now.empty()) there.merge(flat(now));
+  if (const json now = filled_in(saved, config.constraints); !now.empty()) there.merge(flat(now));
   const auto here = flat(json_or_null(config_to_json(config)));
   std::vector<std::string> problems, lines;
   auto keys = there;

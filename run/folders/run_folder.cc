@@ -302,7 +302,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
         MetricsFile::require_resumable(path, start.checkpoints.front().iteration);
       });
     }
-    require_unchanged(start, config);
+    require_unchanged(start, config.checkpoint);
     for (const LockedFolder& folder : folders) finish_save(folder.path);
     if (folders.size() == 2 && !resumed.empty()) sign_copied(folders[1].path, resumed);
     if (folders.size() == 2) clear_checkpoints(folders[1].path, resumed.empty());

@@ -171,8 +171,7 @@ std::string run_in(const std::string& save) {
 
 // Reports nodes that have saved and are missing. Throws RequestError if the run has no other
 // checkpoint, so that it does not begin again from the first iteration.
-void miss_nodes(const Config& config, StartingPoint& start) {
-  const CheckpointConfig& asked = config.checkpoint;
+void miss_nodes(const CheckpointConfig& asked, StartingPoint& start) {
   try {
     if (!read_starts(asked.save, run_in(asked.save)).any_on_nodes()) return;
   } catch (const Error&) {  // the search on nodes reports it
@@ -191,8 +190,7 @@ void miss_nodes(const Config& config, StartingPoint& start) {
                   asked.resume, missing));
 }
 
-void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& start) {
-  const CheckpointConfig& asked = config.checkpoint;
+void look(const CheckpointConfig& asked, const FoundOnNodes& on_nodes, StartingPoint& start) {
   std::vector<FoundCheckpoint> there;
   if (!asked.save.empty()) {
     there = find_checkpoints(asked.save);
@@ -209,7 +207,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
     add_on_nodes(on_nodes, asked, start);
     start.own = !start.checkpoints.empty();
     if (!asked.save.empty() && on_nodes.list.empty() && start.messages.empty()) {
-      miss_nodes(config, start);
+      miss_nodes(asked, start);
     }
     if (start.own && !asked.load.empty() && asked.load != "auto") {
       start.messages.push_back(fmt::format(
@@ -219,9 +217,8 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
     if (start.own) return;
     if (!start.messages.empty()) {
       throw RequestError(
-          fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is whole "
-                      "({}); \"never\" "
-                      "begins a new run",
+          fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is "
+                      "complete ({}); \"never\" begins a new run",
                       asked.resume, asked.save, start.messages.back()));
     }
   }
@@ -288,13 +285,13 @@ std::string run_of(const StartingPoint& start) {
   return start.own && !start.checkpoints.empty() ? start.checkpoints.front().manifest->run_id : "";
 }
 
-void require_unchanged(const StartingPoint& start, const Config& config) {
+void require_unchanged(const StartingPoint& start, const CheckpointConfig& asked) {
   if (!start.listing) return;
-  if (listing_of(find_checkpoints(config.checkpoint.save)) == *start.listing) return;
+  if (listing_of(find_checkpoints(asked.save)) == *start.listing) return;
   throw RequestError(fmt::format(
       "config: /checkpoint/save: \"{}\": checkpoints have come or gone there while this run began; "
       "start it again",
-      config.checkpoint.save));
+      asked.save));
 }
 
 void compare_configs(StartingPoint& start, const Config& config) {
@@ -347,12 +344,13 @@ bool looks_on_nodes(const CheckpointConfig& asked) {
   return !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
 }
 
-StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
+StartingPoint find_start(const CheckpointConfig& asked, const std::string& log_dir,
+                         const FoundOnNodes& on_nodes) {
   StartingPoint start;
   start.listing_on_node = on_nodes.listing;
   start.hold = on_nodes.hold;
-  look(config, on_nodes, start);
-  start.again = !start.own && died_before_saving(config.checkpoint, config.logging.dir);
+  look(asked, on_nodes, start);
+  start.again = !start.own && died_before_saving(asked, log_dir);
   if (start.again) {
     start.messages.push_back(
         "an earlier start has ended before its first checkpoint: beginning again");

@@ -50,13 +50,14 @@ class DamagedCheckpoint : public RequestError {
   using RequestError::RequestError;
 };
 
-// Finds the starting point that `config` asks for. Throws RequestError if it does not exist.
+// Finds the starting point that the config asks for. Throws RequestError if it does not exist.
 // `on_nodes`: the checkpoints of the run in checkpoint.save that the nodes have kept.
-StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes = {});
+StartingPoint find_start(const CheckpointConfig&, const std::string& log_dir,
+                         const FoundOnNodes& on_nodes = {});
 
 // Throws RequestError if checkpoint.save holds other checkpoints than find_start() has found: a run
 // has come and gone since. The caller holds the lock of the folder.
-void require_unchanged(const StartingPoint& start, const Config& config);
+void require_unchanged(const StartingPoint& start, const CheckpointConfig&);
 
 // Adds a message for each difference between `config` and the config of the first checkpoint.
 // Throws DamagedCheckpoint if that config can't be read, RequestError if the checkpoint is of

@@ -27,7 +27,7 @@ void CheckpointContents::take_made_by(const ReportFacts& facts) {
   made_by_["layout"] = text_of(config.parallel.axes());
   made_by_["schedule"] = schedule_name(config.pipeline);
   made_by_["threads_per_rank"] = std::to_string(config.runtime.threads_per_rank);
-  made_by_[training_data_name] = training_data_hash(config, *inputs_.datasets.train);
+  made_by_[training_data_name] = training_data_hash(config.data, *inputs_.datasets.train);
 }
 
 CheckpointInfo CheckpointContents::of(const CheckpointProgress& progress, const State& state,
@@ -55,8 +55,9 @@ CheckpointInfo CheckpointContents::of(const CheckpointProgress& progress, const 
   if (const WeightStash* stash = stepper_.model().stash(); stash != nullptr) {
     const std::int64_t iterations =
         inputs_.begin.lists->begun.iterations + progress.iterations - inputs_.begin.iteration;
-    list_in_flight(run_sizes(inputs_.config), inputs_.schedule, progress.iterations,
-                   {iterations, stash->live()}, manifest);
+    list_in_flight(
+        run_sizes(inputs_.config.batch, inputs_.config.training, inputs_.config.pipeline),
+        inputs_.schedule, progress.iterations, {iterations, stash->live()}, manifest);
   }
   manifest.numbers["skipped"] = progress.skipped;
   if (progress.validation_loss && std::isfinite(*progress.validation_loss)) {

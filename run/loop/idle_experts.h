@@ -1,4 +1,4 @@
-// Finds experts that get no tokens any more, from what each iteration reports.
+// Finds experts that get no tokens any more, by the statistics of each iteration.
 #pragma once
 
 #include <cstdint>

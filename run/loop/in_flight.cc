@@ -26,8 +26,9 @@ std::int64_t number_in(const Manifest& manifest, const std::string& name) {
 
 }  // namespace
 
-RunSizes run_sizes(const Config& config) {
-  return {config.batch.global_batch_size, config.training.train_iters, config.pipeline.layer_split};
+RunSizes run_sizes(const BatchConfig& batch, const TrainingConfig& training,
+                   const PipelineConfig& pipeline) {
+  return {batch.global_batch_size, training.train_iters, pipeline.layer_split};
 }
 
 void list_in_flight(const RunSizes& sizes, const Schedule& schedule, std::int64_t iterations,

@@ -18,7 +18,7 @@ struct RunSizes {
   std::int64_t global_batch_size = 0, train_iters = 0;
   std::vector<std::int64_t> layer_split = {};
 };
-RunSizes run_sizes(const Config&);
+RunSizes run_sizes(const BatchConfig&, const TrainingConfig&, const PipelineConfig&);
 
 // Adds the numbers that in_flight_in() needs to `manifest`, which is saved after `iterations`
 // iterations, with `begun` at that moment. Adds nothing for a synchronous schedule.

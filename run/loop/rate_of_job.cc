@@ -63,8 +63,9 @@ MeasuredRate measured(const Config& config, const Launch& launch, const Devices&
                       const Own& own, double known) {
   return std::async(std::launch::async,
                     [&] {
-                      Context context(devices.of(launch.local_rank), own.threads,
-                                      kernel_options(config));
+                      Context context(
+                          devices.of(launch.local_rank), own.threads,
+                          kernel_options(config.training, config.precision, config.runtime));
                       return measure_rate(context, dtype_of(config.precision.dtype), known);
                     })
       .get();

@@ -137,7 +137,7 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const CheckpointProg
           .on_nodes = on_nodes(kind),
           .apart = apart,
           .list = SaveList(model, state, min_slice, metadata,
-                           on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
+                           on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::full),
           .info = contents_.of(progress, state, begun_, sequence_, on_nodes(kind)),
           .place = {.files = inputs_.files,
                     .folder = in(asked.save, checkpoint_name(progress.iterations)),
@@ -328,9 +328,9 @@ void RunSaver::conclude(Job& job) const {
     if (job.on_nodes) return keep_on_node(place_, job.iterations);
     inputs_.files->replace(in(save, latest_name), checkpoint_name(job.iterations) + "\n");
     const CheckpointConfig& asked = config_.checkpoint;
-    const Retention rules{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
-    if (rules.limit == 0) return;
-    for (const std::int64_t gone : iterations_to_remove(find_checkpoints(save), rules)) {
+    const Retention retention{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
+    if (retention.limit == 0) return;
+    for (const std::int64_t gone : iterations_to_remove(find_checkpoints(save), retention)) {
       remove_checkpoint(*inputs_.files, save, gone);
     }
   } catch (const std::exception& error) {

@@ -98,7 +98,7 @@ class RunSaver {
   };
   bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
 
-  // `beside`: an asynchronous save, which copies the state in device memory if there is space.
+  // `asynchronous`: copies the state in device memory if there is space.
   std::unique_ptr<Job> job_of(Kind&, const CheckpointProgress&, bool asynchronous);
   // Runs on the saving thread. Returns the reason of a failure, "" on success.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);

@@ -21,9 +21,9 @@ std::int64_t iterations_in(double seconds, double iteration) {
 
 }  // namespace
 
-void SaveCosts::iteration(double seconds, bool beside) {
+void SaveCosts::iteration(double seconds, bool during_save) {
   if (++seen_ <= kFirst) return;
-  if (beside) {
+  if (during_save) {
     during_save_.push_back(seconds);
   } else if (usual_.size() < kKept) {
     usual_.push_back(seconds);

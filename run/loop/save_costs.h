@@ -15,9 +15,9 @@ class SaveCosts {
   void ended() { ++saves_; }
   // Training has waited for a save.
   void waited(double seconds) { waited_ += seconds; }
-  // An iteration has taken `seconds` without the waits. `beside`: a save ran concurrently;
+  // An iteration has taken `seconds` without the waits. `during_save`: a save ran concurrently;
   // otherwise the iteration counts as usual.
-  void iteration(double seconds, bool beside);
+  void iteration(double seconds, bool during_save);
 
   std::int64_t saves() const { return saves_; }
   // The median time of iterations without a concurrent save, or of all iterations if these are few;

@@ -36,8 +36,9 @@ void require_same_start(const StartingPoint& start, Context& context, const Proc
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
                            const TrainerHooks& hooks) {
-  Context context(device, static_cast<int>(inputs.config.runtime.threads_per_rank),
-                  kernel_options(inputs.config));
+  Context context(
+      device, static_cast<int>(inputs.config.runtime.threads_per_rank),
+      kernel_options(inputs.config.training, inputs.config.precision, inputs.config.runtime));
   TrainingInputs own = inputs;     // replaced if the first checkpoint is damaged
   std::optional<TrainingRun> run;  // destroyed after the other ranks know of an error
   return end_all_on_error(transport, [&] {

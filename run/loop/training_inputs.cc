@@ -45,7 +45,7 @@ DataSpec data_spec(const Config& config, const std::string& written, const TextA
     for (const DataSource& source : from) to.push_back({source.path, source.weight});
     return to;
   };
-  spec.texts.encoder = document_encoder_when_asked(config);
+  spec.texts.encoder = document_encoder_when_asked(config.data);
   spec.texts.cache = config.data.cache_path;
   spec.train = sources(config.data.train);
   for (const ValidationSet& set : config.data.validation) {
@@ -223,7 +223,8 @@ RunBegin begin_of(const Config& config, const Schedule& schedule, const Starting
     }
     if (taken.data) begin.samples = manifest.samples;
     if (taken.all() && taken.entries == 0)
-      begun = in_flight_in(run_sizes(config), schedule, manifest);
+      begun = in_flight_in(run_sizes(config.batch, config.training, config.pipeline), schedule,
+                           manifest);
   }
   // A complete run has no iteration left, but lists need at least one.
   const std::int64_t left = config.training.train_iters - begin.iteration;
@@ -266,7 +267,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
   problems.collect(
       [&] { inputs.datasets = build_datasets(data_spec(config, loaded.written, texts)); });
   problems.collect([&] {
-    inputs.start = find_start(config, on_nodes);
+    inputs.start = find_start(config.checkpoint, config.logging.dir, on_nodes);
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) {
       const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);

@@ -27,7 +27,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Con
       context_(context),
       world_(transport.world()),
       files_(world_.without_timeout("files")),
-      topology_(topology_of(inputs.config, inputs.schedule, transport)),
+      topology_(topology_of(inputs.config.parallel, inputs.schedule, transport)),
       model_(context_, inputs.config, *inputs.architecture, inputs.schedule, topology_),
       stepper_(model_, inputs.begin.lists),
       evaluator_(model_, inputs.begin.lists),
@@ -142,9 +142,9 @@ bool TrainingRun::iteration(std::int64_t k) {
                                                    .save = saver_.touched(),
                                                    .close = evaluates || saves || grows});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
-  const bool goes_on = !steps.previous || report(last_, *steps.previous, false);
+  const bool continues = !steps.previous || report(last_, *steps.previous, false);
   if (!steps.ran) return false;
-  if (!goes_on && !steps.current) steps.current = stepper_.wait_for_result();
+  if (!continues && !steps.current) steps.current = stepper_.wait_for_result();
   if (!failure_.empty()) return false;
 
   saver_.iterated(seconds);
@@ -253,9 +253,9 @@ void TrainingRun::save() {
     failure_ = "the last checkpoint could not be saved";
   } else if (stopped_) {
     const CheckpointConfig& asked = inputs_.config.checkpoint;
-    const bool goes_on = asked.resume != "never" && !is_iteration(asked.load);
+    const bool can_resume = asked.resume != "never" && !is_iteration(asked.load);
     reporter_.message(fmt::format("saved after iteration {}{}", progress_.iterations,
-                                  goes_on ? "; the same command resumes from there" : ""));
+                                  can_resume ? "; the same command resumes from there" : ""));
   }
 }
 

@@ -116,9 +116,9 @@ StepBench::Step StepBench::step(Context& context, const ProcessGroup& world, Ste
 void StepBench::train(Transport& transport, int iterations) {
   Device& device = devices_.of(transport.world().rank());
   Context context(device, static_cast<int>(config_.runtime.threads_per_rank),
-                  kernel_options(config_));
+                  kernel_options(config_.training, config_.precision, config_.runtime));
   end_all_on_error(transport, [&] {
-    const Topology topology = topology_of(config_, schedule_, transport);
+    const Topology topology = topology_of(config_.parallel, schedule_, transport);
     RankModel model(context, config_, architecture_, schedule_, topology);
     Stepper stepper(model, schedule_);
     model.initialise();
@@ -128,7 +128,8 @@ void StepBench::train(Transport& transport, int iterations) {
     std::optional<Context> all_threads;
     if (topology.world.rank() == 0) {
       const std::int64_t threads = config_.world_size() * config_.runtime.threads_per_rank;
-      all_threads.emplace(device, static_cast<int>(threads), kernel_options(config_));
+      all_threads.emplace(device, static_cast<int>(threads),
+                          kernel_options(config_.training, config_.precision, config_.runtime));
       instructions_ = backend_of(context).instructions();
     }
     for (int i = -2; i < iterations; ++i) {

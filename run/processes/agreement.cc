@@ -153,11 +153,11 @@ std::vector<Fingerprint> machine_fingerprints(
   return prints;
 }
 
-std::vector<InputFile> input_files(const Config& config, const std::string& directory) {
+std::vector<InputFile> input_files(const DataConfig& data, const PipelineConfig& pipeline,
+                                   const std::string& directory) {
   std::vector<InputFile> files;
   const auto add_source = [&](const std::string& key, const std::string& path) {
-    if (is_tokenized(path, config.data.tokenizer.type == "byte"))
-      return;  // contents() are compared
+    if (is_tokenized(path, data.tokenizer.type == "byte")) return;  // contents() are compared
     for (const std::string& file : token_source_files(path)) {
       const std::string extension = file == path ? "" : file.substr(path.size());
       files.push_back({fmt::format("{}{}", key, extension), file});
@@ -168,12 +168,12 @@ std::vector<InputFile> input_files(const Config& config, const std::string& dire
       add_source(fmt::format("file of {}/{}/path", key, i), sources[i].path);
     }
   };
-  add_sources("/data/train", config.data.train);
-  for (const ValidationSet& set : config.data.validation) {
+  add_sources("/data/train", data.train);
+  for (const ValidationSet& set : data.validation) {
     add_sources("/data/validation" + (set.name.empty() ? "" : "/" + set.name), set.sources);
   }
-  if (!config.pipeline.schedule_file.empty()) {
-    files.push_back({"file of /pipeline/schedule_file", config.pipeline.schedule_file});
+  if (!pipeline.schedule_file.empty()) {
+    files.push_back({"file of /pipeline/schedule_file", pipeline.schedule_file});
   }
   if (!directory.empty()) {
     const SafetensorsSet weights(directory);
@@ -189,14 +189,14 @@ std::vector<InputFile> input_files(const Config& config, const std::string& dire
   return files;
 }
 
-std::string training_data_hash(const Config& config, const Dataset& train) {
+std::string training_data_hash(const DataConfig& data, const Dataset& train) {
   constexpr std::uint64_t kSampled = std::uint64_t{64} << 20;  // bytes of each file
   std::uint64_t hash = 0;
   for (const DataPart& part : train.parts()) {
     const std::string& contents = part.source->contents();
     if (!contents.empty()) hash = content_hash(std::as_bytes(std::span(contents)), hash);
   }
-  for (const InputFile& file : input_files(config, "")) {
+  for (const InputFile& file : input_files(data, {}, "")) {
     if (!file.name.starts_with("file of /data/train/")) continue;
     const std::uint64_t own = content_hash_of_file(file.path, kSampled);
     hash = content_hash(std::as_bytes(std::span(&own, 1)), hash);

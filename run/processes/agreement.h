@@ -44,12 +44,13 @@ struct InputFile {
 };
 // The files that a run reads. `weights`: the Hugging Face directory that the run begins with; "":
 // none.
-std::vector<InputFile> input_files(const Config& config, const std::string& weights);
+std::vector<InputFile> input_files(const DataConfig&, const PipelineConfig&,
+                                   const std::string& weights);
 
 // A hash of the contents of the files that data.train names, and of the texts and tokenizer that
 // tokens were made from. Of a large file it reads a part. Throws RequestError if a file can't be
 // read.
-std::string training_data_hash(const Config&, const Dataset& train);
+std::string training_data_hash(const DataConfig&, const Dataset& train);
 
 // An exchange between the processes of a job: each gives a text, and rank 0 makes the answer for
 // all from these texts, which are ordered by rank.

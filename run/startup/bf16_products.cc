@@ -25,8 +25,8 @@ using nlohmann::json;
 
 constexpr double much_faster = 1.2, faster = 1.05;  // than native, the default
 
-bool has_ways(const Config& config) {
-  return config.runtime.device == "cpu" && config.precision.dtype == "bf16";
+bool has_ways(const RuntimeConfig& runtime, const PrecisionConfig& precision) {
+  return runtime.device == "cpu" && precision.dtype == "bf16";
 }
 
 bool is_way(const std::string& text) {
@@ -76,7 +76,8 @@ Bf16Rates measure(const Config& config, int threads) {
   return std::async(std::launch::async,
                     [&] {
                       const auto device = make_cpu_device();
-                      KernelOptions options = kernel_options(config);
+                      KernelOptions options =
+                          kernel_options(config.training, config.precision, config.runtime);
                       options.widen_bf16 = false;
                       Context native(*device, threads, options);
                       options.widen_bf16 = true;
@@ -136,7 +137,7 @@ class KeptRates {
 }  // namespace
 
 Bf16Machine bf16_machine(const Config& config, const Launch& launch) {
-  if (!has_ways(config)) return {};
+  if (!has_ways(config.runtime, config.precision)) return {};
   const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
   const int threads = static_cast<int>(std::clamp<std::int64_t>(
       ranks * config.runtime.threads_per_rank, 1, std::max(1, launch.cores)));
@@ -150,19 +151,19 @@ Bf16Machine bf16_machine(const Config& config, const Launch& launch) {
 Bf16Choice choose_bf16_products(const Config& config, const std::string& saved,
                                 const Bf16Machine& machine) {
   const std::string& asked = config.runtime.bf16_products;
-  if (!has_ways(config) || asked != "auto") return {asked, ""};
-  const bool goes_on = is_way(saved);
-  if (machine.instructions == CpuBf16::none) return {goes_on ? saved : asked, ""};
+  if (!has_ways(config.runtime, config.precision) || asked != "auto") return {asked, ""};
+  const bool resumes = is_way(saved);
+  if (machine.instructions == CpuBf16::none) return {resumes ? saved : asked, ""};
   if (machine.instructions == CpuBf16::tiles) {
-    if (!goes_on || saved == "native") return {"native", ""};
+    if (!resumes || saved == "native") return {"native", ""};
     return {saved,
             "bf16 products stay widened, as the run began; this processor has AMX, so "
             "runtime.bf16_products \"native\" is faster here, with other last digits"};
   }
   const Bf16Rates rates = rates_of(machine);
   const std::string best = widens(rates, faster) ? "widened" : "native";
-  if (!rates.known()) return {goes_on ? saved : best, ""};
-  if (!goes_on) return {best, fmt::format("bf16 products: {} ({})", best, text_of(rates))};
+  if (!rates.known()) return {resumes ? saved : best, ""};
+  if (!resumes) return {best, fmt::format("bf16 products: {} ({})", best, text_of(rates))};
   if (saved == best) return {saved, ""};
   return {saved, fmt::format("bf16 products stay {}, as the run began; for a new run {} would be "
                              "chosen here ({}): runtime.bf16_products sets it, with other last "
@@ -173,7 +174,7 @@ Bf16Choice choose_bf16_products(const Config& config, const std::string& saved,
 std::string choose_products_of_weights(const Config& config, const std::string& saved,
                                        const Bf16Machine& machine) {
   const std::string& asked = config.runtime.bf16_products;
-  if (!has_ways(config) || asked != "auto") return asked;
+  if (!has_ways(config.runtime, config.precision) || asked != "auto") return asked;
   if (is_way(saved)) return saved;
   if (machine.instructions == CpuBf16::none) return asked;
   const bool slow = machine.instructions == CpuBf16::vectors && widens(machine.kept, much_faster);

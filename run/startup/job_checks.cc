@@ -38,9 +38,9 @@ bool may_resume(const CheckpointConfig& checkpoint) {
 }
 
 // Reading all files may take long: 1 TiB at most, at 100 MiB/s.
-FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
+FoundOnNodes found_on_nodes(const CheckpointConfig& checkpoint, const Launch& launch) {
   constexpr std::chrono::seconds kLonger(10'000);
-  return find_on_nodes(config.checkpoint, launch.rank, [&](const auto& own, const auto& answer) {
+  return find_on_nodes(checkpoint, launch.rank, [&](const auto& own, const auto& answer) {
     return launch.start->exchange(own, answer, kLonger);
   });
 }
@@ -93,7 +93,7 @@ void check_machine(const Config& config, const Launch& launch, RequestProblems& 
 
 void tokenize_in_turn(const std::string& cache, const Launch& launch,
                       const std::function<bool()>& lacks,
-                      const std::function<void(bool writes)>& look_again) {
+                      const std::function<void(bool writes)>& prepare_again) {
   for (int round = 0;; ++round) {
     std::string own;
     if (lacks()) {
@@ -117,10 +117,10 @@ void tokenize_in_turn(const std::string& cache, const Launch& launch,
         std::chrono::hours(24 * 30));
     if (chosen.empty()) return;
     const bool tokenizes = chosen.find(fmt::format(",{},", launch.rank)) != std::string::npos;
-    if (tokenizes) look_again(true);
+    if (tokenizes) prepare_again(true);
     launch.start->exchange(
         "", [](const auto&) { return std::string(); }, std::chrono::hours(24 * 30));
-    if (!own.empty() && !tokenizes) look_again(false);
+    if (!own.empty() && !tokenizes) prepare_again(false);
   }
 }
 
@@ -139,7 +139,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
       throw error.at("config: /checkpoint/local/dir: ");
     }
   });
-  const FoundOnNodes on_nodes = found_on_nodes(config, launch);
+  const FoundOnNodes on_nodes = found_on_nodes(config.checkpoint, launch);
   bool prepared = false;
   problems.collect([&] {
     TextAccess looking = texts;
@@ -154,21 +154,18 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
+  const auto prepare_again = [&](bool writes) {
+    TextAccess access = texts;
+    access.writes = writes;
+    inputs = prepare_training(loaded, on_nodes, access);
+  };
+  const auto lacks = [&] { return !inputs.datasets.untokenized.empty(); };
+  if (texts.writes) tokenize_in_turn(config.data.cache_path, launch, lacks, prepare_again);
   const std::string products = agree_on_bf16_products(inputs.config, launch, [&] {
     return choose_bf16_products(config, inputs.start.bf16_products,
                                 machine ? *machine : bf16_machine(config, launch));
   });
   if (!products.empty()) inputs.start.messages.push_back(products);
-  const auto look_again = [&](bool writes) {
-    TextAccess access = texts;
-    access.writes = writes;
-    const std::string way = inputs.config.runtime.bf16_products;
-    inputs = prepare_training(loaded, on_nodes, access);
-    inputs.config.runtime.bf16_products = way;
-    if (!products.empty()) inputs.start.messages.push_back(products);
-  };
-  const auto lacks = [&] { return !inputs.datasets.untokenized.empty(); };
-  if (texts.writes) tokenize_in_turn(config.data.cache_path, launch, lacks, look_again);
   return inputs;
 }
 
@@ -219,7 +216,7 @@ void compare_ranks(const Config& config, const std::string& weights,
         static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
   }
   nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
-  const std::vector<InputFile> files = input_files(config, weights);
+  const std::vector<InputFile> files = input_files(config.data, config.pipeline, weights);
   // At most 1 GiB of each file is read; slow disks give 10 MiB/s.
   const std::chrono::seconds longer(100 * files.size());
   start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {

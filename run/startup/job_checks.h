@@ -22,23 +22,25 @@
 namespace trident {
 
 // Checks everything that this process can know before a run starts, and opens the devices.
-// RequestError with all problems. Tokenizes texts last, if `texts` allows it; writes nothing else.
-// Collective over the job's processes, which wait for the processes that tokenize.
-// `machine` decides runtime.bf16_products; without it the machine of this process does.
+// RequestError with all problems. Where there are none, texts are tokenized, if `texts` allows it,
+// and a runtime.bf16_products of "auto" is decided: by `machine`, or without it by this process's,
+// whose rates are kept in Launch::cache_folder. Writes nothing else. Collective over the job's
+// processes, which wait for the processes that tokenize.
 TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, const TextAccess& texts,
                               std::optional<Devices>&, const std::optional<Bf16Machine>& machine);
 
 // Checks that `config` can run here with the threads, devices and transport of this launch. Opens
-// the devices and adds what it finds to the problems.
+// the devices and adds their problems.
 void check_machine(const Config&, const Launch&, RequestProblems&, std::optional<Devices>&);
 
 // One process tokenizes for all processes that share its cache; its error fails the whole job.
 // Processes that still lack tokens afterwards, because they don't share the cache after all or have
 // other texts, choose another process. `lacks` says whether tokens are missing here.
-// look_again(true) tokenizes; look_again(false) opens the tokens that another process has made.
+// prepare_again(true) tokenizes; prepare_again(false) opens the tokens that another process has
+// made.
 // Collective over the job's processes.
 void tokenize_in_turn(const std::string& cache, const Launch&, const std::function<bool()>& lacks,
-                      const std::function<void(bool writes)>& look_again);
+                      const std::function<void(bool writes)>& prepare_again);
 
 // Refuses a job whose ranks would compute different things, before any rank writes a file: compares
 // configs, machines, input files, tokens and checkpoints. Collective over the job's processes.

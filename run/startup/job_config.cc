@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
 #include "base/printable.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
@@ -116,6 +118,30 @@ LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, Conf
   return loaded;
 }
 
+// The model's section of the weights in a directory. Keys that train routers, which transformers'
+// config.json doesn't have, come from a checkpoint's own config, so that a run that continues from
+// it balances its experts alike.
+std::string section_of(const std::string& directory) {
+  const std::string section = model_section(built_in_architectures(), directory);
+  constexpr std::uint64_t most_config_bytes = std::uint64_t{1} << 24;
+  constexpr const char* keys[] = {
+      "router_load_balancing_type", "aux_loss_coeff",         "z_loss_coeff",
+      "router_bias_update_rate",    "expert_capacity_factor", "token_drop_policy"};
+  const std::string own = directory + "/trident/config.json";
+  std::error_code none;
+  nlohmann::json model = parse_json(section, directory);
+  if (!model.contains("moe") || !std::filesystem::exists(own, none)) return section;
+  // The code that loads the checkpoint reports a damaged file.
+  const nlohmann::json saved = json_or_null(read_file(own, most_config_bytes));
+  const nlohmann::json::json_pointer at("/model/moe");
+  if (!saved.contains(at)) return section;
+  const nlohmann::json& moe = saved.at(at);
+  for (const char* key : keys) {
+    if (moe.contains(key)) model["moe"][key] = moe.at(key);
+  }
+  return json_text(model);
+}
+
 }  // namespace
 
 std::string saved_model_section(const std::string& directory) {
@@ -123,13 +149,13 @@ std::string saved_model_section(const std::string& directory) {
   if (!std::filesystem::exists(directory + "/config.json", none)) {
     // The folder holds checkpoints of a run that hasn't ended.
     const auto found = newest_first(find_checkpoints(directory));
-    if (!found.empty()) return model_section(built_in_architectures(), found.front().path);
+    if (!found.empty()) return section_of(found.front().path);
   }
   if (const std::string saved = weights_directory(directory); saved != directory) {
     throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
                                    printable(directory), printable(saved)));
   }
-  return model_section(built_in_architectures(), directory);
+  return section_of(directory);
 }
 
 std::int64_t free_memory(const Config& config, const Launch& launch) {

@@ -25,16 +25,15 @@ struct Sizes {
   std::int64_t latent, query_latent;    // of attention, whose heads then have sizes of their own
   std::int64_t further;                 // layers that predict further tokens
 
-  static Sizes of(const Config& config) {
-    const ModelConfig& model = config.model;
+  static Sizes of(const ModelConfig& model, std::int64_t sequence) {
     return {std::min<std::int64_t>(2, model.num_layers),
             model.hidden_size,
             model.ffn_hidden_size,
             model.num_attention_heads,
             model.num_query_groups,
-            config.head_dim(),
+            model.head_dim,
             model.vocab_size,
-            config.data.sequence_length,
+            sequence,
             model.moe.ffn_hidden_size,
             model.moe.shared_expert_intermediate_size,
             model.kv_lora_rank,
@@ -128,7 +127,7 @@ class ModelsToMeasure {
  private:
   // The largest model within the budget.
   std::optional<Config> model_of(std::int64_t tensor, std::int64_t samples) {
-    for (Sizes sizes = Sizes::of(base_.config);;) {
+    for (Sizes sizes = Sizes::of(base_.config.model, base_.config.data.sequence_length);;) {
       if (auto model = parsed(sizes, tensor, samples); model && is_small(*model, tensor))
         return model;
       if (!sizes.halve(tensor)) return std::nullopt;

@@ -137,8 +137,9 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
   return text;
 }
 
-std::string closing_text(const Config& config, const Plan& plan, const TrainingSummary& summary,
-                         const std::string& sample, const Shared& shared, int columns) {
+std::string closing_text(const PipelineConfig& pipeline, const Plan& plan,
+                         const TrainingSummary& summary, const std::string& sample,
+                         const Shared& shared, int columns) {
   const std::string curve = "\n" + loss_curve(summary.history, columns > 0 ? columns : 80);
   if (summary.history.empty()) return curve;
   std::string text;
@@ -158,7 +159,7 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   if (speed.mfu > 0) text += fmt::format("; MFU {} {}", percent_text(speed.mfu), shared.rate);
   text += fmt::format("\nbubble  {} measured by CPU time, {} by the clock, {} predicted ({})\n",
                       percent_text(speed.bubble_ratio), percent_text(speed.bubble_ratio_wall),
-                      percent_text(speed.bubble_predicted), schedule_name(config.pipeline));
+                      percent_text(speed.bubble_predicted), schedule_name(pipeline));
   if (!summary.rate.busy.empty()) text += "        " + summary.rate.busy + "\n";
   if (!shared.ranks.empty()) text += "        " + shared.ranks + "\n";
   const auto predicted = largest_rank(plan);

@@ -34,7 +34,7 @@ struct Shared {
 
 // Loss curve, validation loss, measured and predicted bubble and memory, paths of written files.
 // `sample` is a generated text, "" for none. `columns` is the line width, 0 for unlimited.
-std::string closing_text(const Config&, const Plan&, const TrainingSummary&,
+std::string closing_text(const PipelineConfig&, const Plan&, const TrainingSummary&,
                          const std::string& sample, const Shared&, int columns = 0);
 
 // The same as a JSON object: iterations, loss (null where not finite), stopped, validation_loss (a

@@ -40,7 +40,10 @@ std::string sample_text(const Config& config, const Plan& plan) {
   try {
     const Devices devices(config);
     run_local(1, {}, [&](Transport& transport) {
-      Context context(devices.of(0), 1, {.widen_bf16 = kernel_options(config).widen_bf16});
+      Context context(
+          devices.of(0), 1,
+          {.widen_bf16 =
+               kernel_options(config.training, config.precision, config.runtime).widen_bf16});
       const std::string prompt = "And ";
       const auto texts =
           generate(context, transport, built_in_architectures(), config.checkpoint.save,
@@ -59,24 +62,34 @@ std::string sample_text(const Config& config, const Plan& plan) {
   return text;
 }
 
-// The rate that MFU relates to, and the cores or GPUs that ranks share, for the closing summary.
-Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
-  const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
+// The rate that MFU relates to.
+std::string rate_text(const PrecisionConfig& precision, const Devices& devices) {
+  if (devices.gpu().empty()) return "of this machine's best known product rate";
+  return devices.peak(precision) ? "of the peak of " + devices.gpu()
+                                 : "of the best known product rate of " + devices.gpu();
+}
+
+// The cores or GPUs that `world` ranks share; "" where each has its own.
+std::string sharing_text(std::int64_t world, const RuntimeConfig& runtime, const Launch& launch,
+                         const Devices& devices) {
   if (devices.gpu().empty()) {
-    const std::int64_t here = launch.mpi ? launch.local_ranks : config.world_size();
-    const std::int64_t threads = here * config.runtime.threads_per_rank;
-    return {"of this machine's best known product rate",
-            threads > launch.cores
-                ? fmt::format("{} share {}: by the clock, waiting for a core looks like work",
-                              counted(threads, "rank thread"), counted(launch.cores, "core"))
-                : ""};
+    const std::int64_t here = launch.mpi ? launch.local_ranks : world;
+    const std::int64_t threads = here * runtime.threads_per_rank;
+    if (threads <= launch.cores) return "";
+    return fmt::format("{} share {}: by the clock, waiting for a core looks like work",
+                       counted(threads, "rank thread"), counted(launch.cores, "core"));
   }
-  return {devices.peak(config.precision) ? "of the peak of " + devices.gpu()
-                                         : "of the best known product rate of " + devices.gpu(),
-          ranks > devices.count()
-              ? fmt::format("{} share {}: waiting for the others' kernels looks like work",
-                            counted(ranks, "rank"), counted(devices.count(), "GPU"))
-              : ""};
+  const std::int64_t ranks = ranks_on_gpus(launch, world, devices.count());
+  if (ranks <= devices.count()) return "";
+  return fmt::format("{} share {}: waiting for the others' kernels looks like work",
+                     counted(ranks, "rank"), counted(devices.count(), "GPU"));
+}
+
+// The same for the closing summary.
+Shared shared_of(const TrainingJob& job) {
+  const Config& config = job.inputs.config;
+  return {rate_text(config.precision, job.devices),
+          sharing_text(config.world_size(), config.runtime, job.launch, job.devices)};
 }
 
 // Advice on which settings would fit, after a device has run out of memory.
@@ -189,8 +202,7 @@ TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
 namespace {
 
 // The experts and the loss that balances them; "" for a model without.
-std::string experts_text(const Config& config) {
-  const MoeConfig& moe = config.model.moe;
+std::string experts_text(const MoeConfig& moe, const std::string& load) {
   if (!moe.has_experts()) return "";
   const bool balances = moe.router_load_balancing_type != "none" && moe.aux_loss_coeff > 0;
   const bool biases = moe.router_enable_expert_bias && moe.router_bias_update_rate > 0;
@@ -202,7 +214,6 @@ std::string experts_text(const Config& config) {
   if (biases) by.push_back(fmt::format("biases with rate {}", moe.router_bias_update_rate));
   std::string balance = by.empty() ? "not balanced by a loss"
                                    : fmt::format("balanced by {}", fmt::join(by, " and by "));
-  const std::string& load = config.checkpoint.load;
   if (by.empty() && !load.empty() && load != "auto" && !is_iteration(load)) {
     balance += ", as usual for a run that begins with weights; model.moe may ask for one";
   }
@@ -219,14 +230,15 @@ std::string opening_text(const TrainingJob& job) {
       "{}device: {}{}\n",
       config.model.architecture, counted(config.world_size(), "rank"),
       titles_of(config.parallel.axes()), schedule_name(config.pipeline), config.runtime.transport,
-      counted(config.runtime.threads_per_rank, "thread"), experts_text(config), job.devices.text(),
+      counted(config.runtime.threads_per_rank, "thread"),
+      experts_text(config.model.moe, config.checkpoint.load), job.devices.text(),
       job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }
 
 nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {
   const Config& config = job.inputs.config;
-  nlohmann::ordered_json result = closing_json(config, *job.facts.plan, summary, job.sample,
-                                               sharing_text(config, job.launch, job.devices));
+  nlohmann::ordered_json result =
+      closing_json(config, *job.facts.plan, summary, job.sample, shared_of(job));
   result["logging_dir"] = config.logging.dir;
   result["architecture"] = config.model.architecture;
   result["parallel"] = titles_of(config.parallel.axes());
@@ -239,8 +251,8 @@ nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummar
 
 std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
   const Config& config = job.inputs.config;
-  return closing_text(config, *job.facts.plan, summary, job.sample,
-                      sharing_text(config, job.launch, job.devices), columns);
+  return closing_text(config.pipeline, *job.facts.plan, summary, job.sample, shared_of(job),
+                      columns);
 }
 
 }  // namespace trident

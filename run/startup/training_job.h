@@ -39,9 +39,10 @@ struct TrainingJob {
 
 // Checks everything that can be known before a run starts, compares it between the job's processes,
 // and makes the plan on the leading process. RequestError with all problems. If `texts` allows it,
-// writes the tokens of texts that haven't been tokenized; it writes nothing else. A job whose texts
-// are not tokenized can't be run. Collective over the job's processes. `machine` decides a
-// runtime.bf16_products of "auto"; without it this machine is measured.
+// writes the tokens of texts that haven't been tokenized. `machine` decides a runtime.bf16_products
+// of "auto"; without it this machine is measured, and Launch::cache_folder keeps its rates. Nothing
+// else is written. A job whose texts are not tokenized can't be run. Collective over the job's
+// processes.
 TrainingJob prepare_job(const LoadedConfig&, const Launch&,
                         const TextAccess& texts = {.writes = true},
                         const std::optional<Bf16Machine>& machine = std::nullopt);

@@ -44,7 +44,7 @@ class CheckpointCli : public CliTest {
   }
 };
 
-TEST_F(CheckpointCli, ListAndInspectSayWhatThereIs) {
+TEST_F(CheckpointCli, ListAndInspectShowCheckpointsAndTensors) {
   for (const char* of : {"w", "run"}) {
     const json list = asked({"list", of});
     ASSERT_EQ(list["checkpoints"].size(), 3u);
@@ -59,7 +59,7 @@ TEST_F(CheckpointCli, ListAndInspectSayWhatThereIs) {
   EXPECT_THAT(checkpoint({"inspect", "w"}).out, HasSubstr("exp_avg/embedding.weight"));
 }
 
-TEST_F(CheckpointCli, VerifyNamesWhatIsDamaged) {
+TEST_F(CheckpointCli, VerifyNamesTheDamagedFile) {
   EXPECT_EQ(asked({"verify", "w"})["whole"].size(), 3u);
   std::string text = slurp(dir / "w/iteration-4/model.safetensors");
   text.back() ^= 1;
@@ -71,7 +71,7 @@ TEST_F(CheckpointCli, VerifyNamesWhatIsDamaged) {
   EXPECT_EQ(checkpoint({"verify", "w/iteration-2"}).code, 0);
 }
 
-TEST_F(CheckpointCli, DiffTellsByItsExitCode) {
+TEST_F(CheckpointCli, DiffReportsADifferenceByItsExitCode) {
   const Outcome same = checkpoint({"diff", "w/iteration-6", "run"});
   EXPECT_EQ(same.code, 0) << same.err;
   EXPECT_THAT(same.out, HasSubstr("equal: "));
@@ -91,7 +91,7 @@ TEST_F(CheckpointCli, ExportIsAModelsDirectory) {
   EXPECT_EQ(slurp(dir / "hf/model.safetensors"), slurp(dir / "w/iteration-2/model.safetensors"));
 }
 
-TEST_F(CheckpointCli, PruneRemovesWhatItSays) {
+TEST_F(CheckpointCli, PruneKeepsTheRequestedCheckpointsAndADryRunRemovesNone) {
   const Outcome dry = checkpoint({"prune", "run", "--keep", "1", "--dry-run"});
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, HasSubstr("would remove "));
@@ -102,7 +102,7 @@ TEST_F(CheckpointCli, PruneRemovesWhatItSays) {
 
 // A folder that contains only a copied config.json isn't the run's, so prune removes no checkpoint
 // through it.
-TEST_F(CheckpointCli, PruneKeepsToTheRunsOwnFolders) {
+TEST_F(CheckpointCli, PruneRefusesAFolderThatIsNoRun) {
   fs::create_directory(dir / "from-elsewhere");
   fs::copy_file(dir / "run/config.json", dir / "from-elsewhere/config.json");
   const Outcome outcome = checkpoint({"prune", "from-elsewhere", "--keep", "1"});

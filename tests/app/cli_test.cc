@@ -51,11 +51,11 @@ TEST_F(CliTest, RefusesFilesThatAreNoConfig) {
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "{\"model\":";
   spit(dir / "deep_objects.json", deep);
-  spit(dir / "cut.json", R"({"model": {)");
+  spit(dir / "short.json", R"({"model": {)");
   expect_refused({"train", "twice.json"}, {"/model/num_layers: this key occurs twice"});
   expect_refused({"train", "deep.json"}, {"nested deeper than"});
   expect_refused({"train", "deep_objects.json"}, {"nested deeper than"});
-  expect_refused({"train", "cut.json"}, {"cut.json:1:"});
+  expect_refused({"train", "short.json"}, {"short.json:1:"});
   expect_refused({"train", "nowhere.json"}, {"nowhere.json: can't open: No such file"});
 }
 
@@ -103,12 +103,12 @@ TEST_F(CliTest, RefusesTruncatedTokenFiles) {
   const std::string vocabulary = "model.vocab_size=256";
   EXPECT_EQ(run(train({"data.train.0.path=good", vocabulary})).code, 0);
   const std::string again = "logging.overwrite=true";
-  write_pair(dir / "cut_idx", 200, 7);
-  std::filesystem::resize_file(dir / "cut_idx.idx", 30);
-  expect_refused(train({again, "data.train.0.path=cut_idx"}), {"cut_idx.idx: truncated"});
-  write_pair(dir / "cut_bin", 200, 7);
-  std::filesystem::resize_file(dir / "cut_bin.bin", 100);
-  expect_refused(train({again, "data.train.0.path=cut_bin"}), {"cut_bin.bin: 100 bytes"});
+  write_pair(dir / "short_idx", 200, 7);
+  std::filesystem::resize_file(dir / "short_idx.idx", 30);
+  expect_refused(train({again, "data.train.0.path=short_idx"}), {"short_idx.idx: truncated"});
+  write_pair(dir / "short_bin", 200, 7);
+  std::filesystem::resize_file(dir / "short_bin.bin", 100);
+  expect_refused(train({again, "data.train.0.path=short_bin"}), {"short_bin.bin: 100 bytes"});
 }
 
 TEST_F(CliTest, ATokenBeyondTheVocabularyEndsTheRunWithItsPlace) {
@@ -164,7 +164,7 @@ TEST_F(CliTest, RefusesOutputDirectoriesThatCanNotBeWritten) {
                  {"config: /checkpoint/save: file/weights: "});
 }
 
-TEST_F(CliTest, RefusesToTouchARunThatIsThere) {
+TEST_F(CliTest, RefusesToOverwriteAnExistingRun) {
   train_once();
   const std::string metrics = slurp(dir / "run/metrics.jsonl");
   const std::string weights = slurp(dir / "weights/model.safetensors");
@@ -177,7 +177,7 @@ TEST_F(CliTest, RefusesToTouchARunThatIsThere) {
   EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 3);
 }
 
-TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
+TEST_F(CliTest, AFullDiskUnderTheLogsIsReportedOnceAndTrainingContinues) {
   // Half of 100 lines of a kilobyte don't fit on the disk; the weights (46 kB) do.
   const Outcome outcome = run(train({"training.train_iters=100", "logging.tensorboard=false"}),
                               {.max_file_bytes = 52 * 1024});
@@ -244,7 +244,7 @@ TEST_F(CliTest, StepsThatAreAlwaysSkippedEndTheRunAndLeaveTheOldWeights) {
   EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
 }
 
-TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {
+TEST_F(CliTest, DryRunWritesNothingAndPrintsConfigAndPlan) {
   const auto before = names();
   const Outcome text = run({"train", "c.json", "--dry-run"});
   EXPECT_EQ(text.code, 0) << text.err;
@@ -259,14 +259,14 @@ TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {
   EXPECT_EQ(names(), before);
 }
 
-TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
+TEST_F(CliTest, DryRunRefusesAWrongRequestWithAllProblemsOfTheRun) {
   train_once();
   std::filesystem::create_directories(dir / "weights/iteration-2");
   std::vector<std::string> wrong{"data.train.0.path=nowhere", "checkpoint.load=none",
                                  "runtime.transport=mpi", "checkpoint.resume=auto"};
   std::vector<std::string> messages{
       "config: /data/train/0/path: nowhere: no such file",
-      "/checkpoint/resume: \"auto\", but no checkpoint in \"weights\" is whole",
+      "/checkpoint/resume: \"auto\", but no checkpoint in \"weights\" is complete",
       "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started"};
   for (const bool dry : {true, false}) {
     auto arguments = train(wrong);
@@ -405,7 +405,7 @@ TEST_F(CliTest, TheClosingSampleTakesNoMoreMemoryThanTheRunDid) {
   EXPECT_THAT(with_ranks("8"), Not(HasSubstr("sample:")));  // no rank had the complete model
 }
 
-TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {
+TEST_F(CliTest, OverwritingRemovesOnlyFilesOfTheEarlierRun) {
   ASSERT_EQ(run(train({"logging.dump_gradients_at=[2]"})).code, 0);
   const auto in_run = [&] {
     std::vector<std::string> all;
@@ -430,7 +430,7 @@ TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {
       run(train({"logging.overwrite=true", "logging.trace=false", "logging.tensorboard=false"}))
           .code,
       0);
-  EXPECT_EQ(events(), 1) << "the one of somebody else";
+  EXPECT_EQ(events(), 1) << "the file of another program";
   for (const std::string& name : others) EXPECT_EQ(slurp(dir / ("run/" + name)), "mine") << name;
   const auto after = in_run();
   for (const char* old : {"gradients-2.safetensors", "timeline.svg", "trace.json"}) {
@@ -438,7 +438,7 @@ TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {
   }
 }
 
-TEST_F(CliTest, ARunKeepsWhatWasWrittenAndTrainingOnFromItFollowsNewLengths) {
+TEST_F(CliTest, ARunKeepsTheUsersConfigAndItsFilledInConfigFollowsANewLength) {
   ASSERT_EQ(run(train({"optimizer.params.lr=0.01"})).code, 0);
   json written = config;
   written["optimizer"]["params"]["lr"] = 0.01;

@@ -101,7 +101,7 @@ TEST_F(CliTest, MachinesGoByNameFromAnyFolder) {
   EXPECT_THAT(chosen.err, HasSubstr("4 ranks"));
 }
 
-TEST_F(CliTest, AnUnknownMachineIsToldTheKnownOnesTheNearestFirst) {
+TEST_F(CliTest, AnUnknownMachineIsRefusedWithTheKnownNamesNearestFirst) {
   for (const char* command : {"simulate", "search", "plan"}) {
     expect_refused({command, "c.json", "--machine", "dgx_h10"},
                    {"machine \"dgx_h10\": there is no machine of that name; known by name are "
@@ -159,7 +159,7 @@ TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
   EXPECT_LT(usage.ru_maxrss, 3'000'000);  // KiB
 }
 
-TEST_F(CliTest, WhatWasMeasuredOfTheMachineIsKept) {
+TEST_F(CliTest, MeasurementsOfTheMachineAreKept) {
   const auto plan = [&] {
     return run({"plan", "c.json", "--ranks", "2", "--format", "json", "--set", "parallel=auto",
                 "--set", "batch.micro_batch_size=null", "--set",
@@ -221,7 +221,7 @@ TEST_F(CliTest, AutoLayoutIsChosenPrintedAndTrained) {
   EXPECT_THAT(dry.err, HasSubstr("predictions for "));
 }
 
-TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
+TEST_F(CliTest, APretendedRankReportsItsKernelsAndMemory) {
   std::vector<std::string> command{"train", "c.json", "--pretend-world", "64"};
   for (const char* set : {"parallel.tensor_model_parallel_size=2", "parallel.data_parallel_size=32",
                           "batch.global_batch_size=64", "batch.micro_batch_size=1"}) {
@@ -324,7 +324,7 @@ TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
   }
 }
 
-TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
+TEST_F(CliTest, ThePlanReportsTheLargestMicroBatchAndAutoTakesIt) {
   const auto plan = [&](const char* memory) {
     const Outcome outcome = run({"plan", "c.json", "--format", "json", "--memory", memory});
     const json report = json::parse(outcome.out);
@@ -383,13 +383,13 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
   EXPECT_THAT(text.out, ::testing::Not(HasSubstr("e-1")));  // no rounding residues of sums
   EXPECT_EQ(step.at("error").at("most"), 0.089);
   EXPECT_THAT(text.out, HasSubstr("IT DOES NOT FIT"));
-  const json whole = json::parse(
+  const json slowed = json::parse(
       run({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
            machines + "dgx_a100.json", "--straggler", "1.5:3", "--slow-link", "4", "--tokens",
            "1e12", "--mtbf-hours", "24", "--checkpoint-seconds", "60", "--format", "json"})
           .out);
-  EXPECT_GT(whole.at("step_seconds"), step.at("step_seconds"));
-  const json& plan = whole.at("run");
+  EXPECT_GT(slowed.at("step_seconds"), step.at("step_seconds"));
+  const json& plan = slowed.at("run");
   EXPECT_NEAR(plan.at("device_hours").get<double>(), plan.at("days").get<double>() * 24 * 3072, 1);
   EXPECT_NEAR(plan.at("goodput").get<double>(), 1 - std::sqrt(2.0 * 60 / 86400), 0.01);  // Young
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
@@ -438,7 +438,7 @@ TEST_F(CliTest, SearchFindsAConfigForTrain) {
   expect_refused({"search", small, "--machine", machine, "--memory", "7"}, {"has no unit"});
 }
 
-TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook) {
+TEST_F(CliTest, AMissingDeviceIsRefusedWithTheReasonAndAutoNamesItsChoice) {
   const GpuSearch gpus = find_gpus();
   if (gpus.count == 0) {
     expect_refused(train({"runtime.device=cuda"}),

@@ -36,7 +36,7 @@ TEST_F(CliTest, InitWritesAConfigThatTrains) {
   EXPECT_FALSE(std::filesystem::exists(dir / "-"));
 }
 
-TEST_F(CliTest, ARunKeepsWhatWasAskedForAndWhatCameOfIt) {
+TEST_F(CliTest, ARunKeepsTheUsersConfigAndTheFilledInConfig) {
   json base = config;
   base.erase("training");
   spit(dir / "base.json", base.dump());
@@ -167,7 +167,7 @@ TEST_F(CliTest, AReportHasTheTimelinesOfAllStarts) {
   EXPECT_EQ(run({"report", "run"}).code, 0);
 }
 
-TEST_F(CliTest, APlanRefusesWhatTrainingWould) {
+TEST_F(CliTest, APlanRefusesAConfigThatTrainingRefuses) {
   expect_refused({"plan", "c.json", "--set", "optimizer.param_groups=[{\"params\": \"x\"}]"},
                  {"/optimizer/param_groups/0/params: \"x\" matches no parameter"});
 }
@@ -194,7 +194,7 @@ TEST_F(CliTest, ShellsAndManKnowAllCommandsAndOptions) {
   EXPECT_EQ(slurp(output), "train\n--dry-run\ntext json\ngemm\njson\n\n--version\n");
 }
 
-TEST_F(CliTest, JsonSaysWhatTheTextSays) {
+TEST_F(CliTest, JsonHasTheFiguresOfTheSummary) {
   std::vector<std::string> words = train({"training.train_iters=3"});
   words.insert(words.end(), {"--format", "json"});
   const Outcome outcome = run(words);
@@ -279,7 +279,7 @@ TEST_F(CliTest, WhereNoFileCanBeWrittenTheRequestIsWrong) {
   expect_refused({"export", "weights", "none/x.gguf"}, {"none/x.gguf: there is no directory"});
 }
 
-TEST_F(CliTest, WhateverReportsHasJson) {
+TEST_F(CliTest, EveryCommandThatReportsHasJson) {
   ASSERT_EQ(run(train({"checkpoint.save_interval=1"})).code, 0);
   const auto result = [&](std::vector<std::string> words) {
     words.insert(words.end(), {"--format", "json"});
@@ -298,7 +298,7 @@ TEST_F(CliTest, WhateverReportsHasJson) {
   EXPECT_EQ(result({"sweep", "c.json", "--grid", "pp=1,2", "--dry-run"})["points"].size(), 2);
 }
 
-TEST_F(CliTest, AKeyWithoutEffectIsToldOnceAndTheRunGoesOn) {
+TEST_F(CliTest, AKeyWithoutEffectIsReportedOnceAndTheRunResumes) {
   const std::string note = "config: /parallel/sequence_parallel: true has no effect with ";
   const std::vector<std::string> base{"parallel.sequence_parallel=true",
                                       "checkpoint.save_interval=1"};
@@ -331,8 +331,8 @@ TEST_F(CliTest, AKeyWithoutEffectIsToldOnceAndTheRunGoesOn) {
   EXPECT_THAT(run(quiet).err, Not(HasSubstr(note)));
 }
 
-// An error begins with its place: config, option or file, or "trident COMMAND" for the whole
-// command.
+// An error begins with its place: config, option or file, or "trident COMMAND" for the
+// command itself.
 TEST_F(CliTest, ErrorsBeginWithTheirPlace) {
   train_once();
   for (const std::vector<std::string>& words :

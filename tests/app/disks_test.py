@@ -154,7 +154,7 @@ class Signals(Run):
         self.expect_weights()
         return job.returncode
 
-    def test_a_reader_who_takes_nothing_holds_no_finished_run(self):
+    def test_a_reader_that_takes_nothing_holds_no_finished_run(self):
         # The output is larger than a pipe's buffer, and no process reads it, as with `| less` that
         # isn't scrolled.
         job = self.start(self.train("training.train_iters=2000", "logging.log_interval=1"))
@@ -218,7 +218,7 @@ class Signals(Run):
             self.assertEqual(code, 130, text)
             self.assertIn(f"{sent.name}: stopped before the start: no run has begun", text)
 
-    def test_a_refused_rank_that_waits_to_say_so_can_be_ended(self):
+    def test_a_refused_rank_that_waits_to_report_it_can_be_ended(self):
         def starts_mpi(pid, _):  # it then talks to mpirun
             # A file may be closed meanwhile.
             listed = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True)

@@ -62,17 +62,17 @@ class Faults(unittest.TestCase):
     def checkpoints(self):
         return sorted(path.name for path in (self.folder / "disk/weights").glob("iteration-*"))
 
-    def expect_clean(self, whole):
+    def expect_clean(self, complete):
         """Expects that exactly these checkpoints are there and complete, without temporary
         files."""
-        self.assertEqual(self.checkpoints(), [f"iteration-{n}" for n in whole])
+        self.assertEqual(self.checkpoints(), [f"iteration-{n}" for n in complete])
         left = [str(path) for path in (self.folder / "disk").rglob("*")
                 if ".trident-saving" in str(path) or ".tmp-" in path.name]
         self.assertEqual(left, [])
         code, text = self.run_it([PROGRAM, "checkpoint", "verify", "disk/weights"])
-        self.assertEqual(code, 0 if whole else 2, text)
+        self.assertEqual(code, 0 if complete else 2, text)
 
-    def expect_goes_on(self, iteration):
+    def expect_resumes(self, iteration):
         code, text = self.run_it(self.train("training.train_iters=8"))
         self.assertEqual(code, 0, text)
         self.assertIn(f"weights/iteration-{iteration}: iteration {iteration} of run", text)
@@ -94,11 +94,11 @@ class Faults(unittest.TestCase):
                         self.with_fault(call, f"error={error}", path) + self.train(*overrides))
                     self.assertIn(f"CHECKPOINT FAILED after iteration {failing}: ", text)
                     self.assertEqual(code, 3 if failing == 6 else 0, text)
-                    whole = [n for n in (2, 4, 6) if n != failing]
-                    self.expect_clean(whole)
-                    self.expect_goes_on(whole[-1])
+                    complete = [n for n in (2, 4, 6) if n != failing]
+                    self.expect_clean(complete)
+                    self.expect_resumes(complete[-1])
 
-    def test_what_passes_by_is_no_damage(self):
+    def test_temporary_failures_are_no_damage(self):
         """A run doesn't skip a checkpoint for a temporary read error, but it does for a lost
         sector."""
         self.assertEqual(self.run_it(self.train())[0], 0)
@@ -176,7 +176,7 @@ class Faults(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertEqual(self.checkpoints(), ["iteration-2", "iteration-4"])
         self.assertIn("iteration-6", (self.folder / "disk/weights/latest").read_text())
-        self.expect_goes_on(4)
+        self.expect_resumes(4)
         self.expect_clean([2, 4, 6, 8])
 
 

@@ -62,7 +62,7 @@ class GpuCliTest : public ::testing::Test {
   TempDir dir;
 };
 
-TEST_F(GpuCliTest, NcclAndLocalTrainToTheSameBits) {
+TEST_F(GpuCliTest, NcclAndLocalTrainBitwiseIdentically) {
   machine(8, std::size_t{8} << 30);
   int runs = 0;
   const std::vector<std::vector<std::string>> layouts{
@@ -110,7 +110,7 @@ TEST_F(GpuCliTest, ProcessesThatWereGivenAGpuEachTakeIt) {
   }
 }
 
-TEST_F(GpuCliTest, OutOfMemorySaysWhoHoldsWhatAndWhatWouldFit) {
+TEST_F(GpuCliTest, OutOfMemoryReportsTheRanksCategoriesAndThePlansMemory) {
   machine(1, std::size_t{48} << 20);
   const Outcome outcome =
       train({"model.hidden_size=256", "model.num_layers=8", "runtime.transport=local"});

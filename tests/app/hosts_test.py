@@ -4,7 +4,7 @@
     python3 tests/app/hosts_test.py build/release/trident [--full]
 
 3D training across both hosts gives the same bits as training in one process. Nodes are the hosts,
-whatever the placement of ranks. A cut link or a frozen rank ends every process on both sides. `--full`
+whatever the placement of ranks. A broken link or a frozen rank ends every process on both sides. `--full`
 adds the slow link. If the machine refuses namespaces (they need root), no test runs and the exit code
 is 77, which CTest counts as skipped. Prints `OK` at the end, or an error with the output of mpirun and
 the program. The namespaces' names contain this process's id, and the script always removes them. It
@@ -158,7 +158,7 @@ class Hosts(unittest.TestCase):
             self.assertGreater(crossings, 0.95)
             self.assertLess(crossings, 1.15)  # messages between all ranks would give 2
 
-    def test_nodes_are_the_hosts_whatever_the_placement(self):
+    def test_nodes_are_the_hosts_for_any_placement(self):
         small = ["parallel.pipeline_model_parallel_size=1"]
         code, text = self.train((2, 2), small, ["--map-by", "node"])
         self.assertEqual(code, 0, text)
@@ -179,7 +179,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertIn("nodes: ranks 0 | 1 to 3)", text)
 
-    def test_each_host_that_is_crowded_says_so(self):
+    def test_each_crowded_host_is_reported(self):
         cores = len(os.sched_getaffinity(0))
         if cores < 2:
             self.skipTest("one core is crowded by one rank of two threads")
@@ -222,13 +222,13 @@ class Hosts(unittest.TestCase):
                 self.fail(f"ranks that live: {left}\n{self.output.read_text()}")
             time.sleep(0.05)
 
-    def test_a_cut_link_ends_all_processes_on_both_sides(self):
+    def test_a_broken_link_ends_all_processes_on_both_sides(self):
         self.addCleanup(ip, "-n", HOSTS[1], "link", "set", "vb", "up")
         code, text, seconds = self.interrupt(
             lambda: ip("-n", HOSTS[1], "link", "set", "vb", "down"))
         self.assertNotEqual(code, 0, text)
         self.assertRegex(text, r"trident: rank \d")
-        print(f"a cut link: {seconds:.1f} s, mpirun's exit code {code}")
+        print(f"a broken link: {seconds:.1f} s, mpirun's exit code {code}")
 
     def test_a_frozen_rank_ends_all_processes_and_is_named(self):
         code, text, seconds = self.interrupt(

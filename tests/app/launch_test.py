@@ -87,13 +87,13 @@ class LaunchTest(unittest.TestCase):
         return found
 
     def reference(self):
-        whole = self.make("whole")
-        subprocess.run([PROGRAM, "train", "c.json"], cwd=whole, env=ENVIRONMENT, check=True,
+        uninterrupted = self.make("uninterrupted")
+        subprocess.run([PROGRAM, "train", "c.json"], cwd=uninterrupted, env=ENVIRONMENT, check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return [line["loss"] for line in self.lines(whole)]
+        return [line["loss"] for line in self.lines(uninterrupted)]
 
-    def test_killed_starts_go_on_and_their_time_is_told(self):
-        whole = self.reference()
+    def test_killed_starts_resume_and_their_time_is_reported(self):
+        uninterrupted = self.reference()
         begin = time.monotonic()
         process = self.start()
         for iteration in (10, 100, 200):
@@ -101,23 +101,23 @@ class LaunchTest(unittest.TestCase):
             for rank in self.below(process.pid):
                 os.kill(rank, signal.SIGKILL)
             self.until(lambda: not self.below(process.pid))
-        told, err = self.end(process, 0)
+        reported, err = self.end(process, 0)
         wall = time.monotonic() - begin
-        self.assertEqual([line["loss"] for line in self.lines()], whole)
-        self.assertGreaterEqual(told["starts"], 2)
+        self.assertEqual([line["loss"] for line in self.lines()], uninterrupted)
+        self.assertGreaterEqual(reported["starts"], 2)
         self.assertIn("ended by signal 9 (Killed)", err)
-        self.assertEqual(told["iterations"], ITERATIONS)
-        parts = [told[key] for key in ("training", "saving", "lost", "starting", "waiting")]
-        self.assertAlmostEqual(sum(parts), told["seconds"], places=6)
-        self.assertLess(abs(told["seconds"] - wall), 0.2 * wall + 0.5)
-        self.assertGreaterEqual(told["waiting"], 0.1 * (told["starts"] - 1))
+        self.assertEqual(reported["iterations"], ITERATIONS)
+        parts = [reported[key] for key in ("training", "saving", "lost", "starting", "waiting")]
+        self.assertAlmostEqual(sum(parts), reported["seconds"], places=6)
+        self.assertLess(abs(reported["seconds"] - wall), 0.2 * wall + 0.5)
+        self.assertGreaterEqual(reported["waiting"], 0.1 * (reported["starts"] - 1))
         seconds = sum(line["iteration_time_ms"] for line in self.lines()) * 1e-3
-        self.assertAlmostEqual(told["training"], seconds, places=6)
+        self.assertAlmostEqual(reported["training"], seconds, places=6)
 
     def test_a_beginning_that_was_asked_for_is_asked_for_once(self):
         """Only the first start goes back or starts over; a later one would discard the saves before
         it."""
-        whole = self.reference()
+        uninterrupted = self.reference()
         self.end(self.start("--set", "training.train_iters=14"), 0)
         for options in (("checkpoint.load=7",),
                         ("checkpoint.resume=never", "logging.overwrite=true",
@@ -126,18 +126,18 @@ class LaunchTest(unittest.TestCase):
             self.until(lambda: 100 < len(self.lines()) < ITERATIONS)  # lines of its own
             for rank in self.below(process.pid):
                 os.kill(rank, signal.SIGKILL)
-            told, err = self.end(process, 0)
-            self.assertEqual(told["starts"], 2, err)
-            self.assertLess(told["lost_iterations"], 20)
-            self.assertEqual([line["loss"] for line in self.lines()], whole)
+            reported, err = self.end(process, 0)
+            self.assertEqual(reported["starts"], 2, err)
+            self.assertLess(reported["lost_iterations"], 20)
+            self.assertEqual([line["loss"] for line in self.lines()], uninterrupted)
 
     def test_a_signal_stops_it_and_the_run_saves(self):
         for options in ((), ("--with", "mpirun --bind-to none")):
             process = self.start("--set", "training.train_iters=1000000", *options)
             self.trained(len(self.lines()) + 3)
             process.send_signal(signal.SIGTERM)
-            told, err = self.end(process, 130)
-            self.assertEqual(told["starts"], 1)
+            reported, err = self.end(process, 130)
+            self.assertEqual(reported["starts"], 1)
             self.assertIn("SIGTERM: passed on", err)
             last = self.lines()[-1]["iteration"]
             self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
@@ -152,7 +152,7 @@ class LaunchTest(unittest.TestCase):
                 out, err = process.communicate(timeout=60)
                 self.assertIn(process.returncode, (130, 3, -signal.SIGTERM), err + out)
 
-    def test_what_a_starter_leaves_behind_is_ended(self):
+    def test_processes_that_a_starter_leaves_behind_are_ended(self):
         """launch ends left-over processes before the next start, because they hold the run's
         folders."""
         wrapper = self.folder / "wrapper"
@@ -162,15 +162,15 @@ class LaunchTest(unittest.TestCase):
         self.trained(10)
         children = f"/proc/{process.pid}/task/{process.pid}/children"
         os.kill(int(pathlib.Path(children).read_text().split()[0]), signal.SIGKILL)
-        told, err = self.end(process, 0)
+        reported, err = self.end(process, 0)
         self.assertIn("ended 1 process(es) that this start had left", err)
-        self.assertEqual(told["starts"], 2)
-        self.assertEqual(told["lost_iterations"], 0)  # launch asked it to save
+        self.assertEqual(reported["starts"], 2)
+        self.assertEqual(reported["lost_iterations"], 0)  # launch asked it to save
         # The wrapper doesn't pass signals on; when launch is stopped, the run saves all the same.
         process = self.start("--with", str(wrapper), "--set", "training.train_iters=1000000")
         self.trained(ITERATIONS + 10)
         process.send_signal(signal.SIGTERM)
-        told, err = self.end(process, 130)
+        reported, err = self.end(process, 130)
         last = self.lines()[-1]["iteration"]
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
@@ -187,9 +187,9 @@ kill -9 $!
 sleep 1000
 """)
         wrapper.chmod(0o755)
-        told, err = self.end(self.start("--with", str(wrapper)), 0)
+        reported, err = self.end(self.start("--with", str(wrapper)), 0)
         self.assertIn("has had no ranks here for 20 s and doesn't end: killing it", err)
-        self.assertEqual(told["starts"], 2)
+        self.assertEqual(reported["starts"], 2)
 
     def test_a_second_generation_is_asked_to_save_as_well(self):
         wrapper = self.folder / "wrapper"
@@ -203,7 +203,7 @@ exit 1
         begin = time.monotonic()
         process = self.start("--with", str(wrapper), "--max-restarts", "0",
                              "--set", "training.train_iters=1000000")
-        told, err = self.end(process, 3)
+        reported, err = self.end(process, 3)
         self.assertLess(time.monotonic() - begin, 55)  # no process had to be killed
         last = self.lines()[-1]["iteration"]
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir(), err)
@@ -221,13 +221,13 @@ exit 1
         self.until(lambda: not self.below(process.pid))
         time.sleep(4)
         hosts.write_text("localhost slots=2\n")
-        told, err = self.end(process, 0)
+        reported, err = self.end(process, 0)
         self.assertIn("hosts: can't open", err)
-        self.assertGreaterEqual(told["starts"], 3)
+        self.assertGreaterEqual(reported["starts"], 3)
 
     def test_no_more_starts_than_allowed(self):
-        told, err = self.end(self.start("--with", "false", "--max-restarts", "2"), 3)
-        self.assertEqual(told["starts"], 3)
+        reported, err = self.end(self.start("--with", "false", "--max-restarts", "2"), 3)
+        self.assertEqual(reported["starts"], 3)
         self.assertIn("--max-restarts is 2", err)
 
     def test_a_wrong_request_is_not_tried_again(self):
@@ -241,7 +241,7 @@ exit 1
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 2)
 
-    def test_what_another_run_writes_is_not_its_own(self):
+    def test_iterations_of_another_run_are_not_counted(self):
         """The start is refused, for example because another run holds the folder and continues to
         write there."""
         starter = self.folder / "refused"
@@ -250,12 +250,12 @@ exit 1
             echo '{"iteration": 1, "iteration_time_ms": 1000}' >>run/metrics.jsonl
             exit 2""")
         starter.chmod(0o755)
-        told, err = self.end(self.start("--with", "./refused"), 2)
-        self.assertEqual((told["starts"], told["iterations"], told["training"]), (1, 0, 0))
-        self.assertAlmostEqual(told["starting"], told["seconds"], places=6)
+        reported, err = self.end(self.start("--with", "./refused"), 2)
+        self.assertEqual((reported["starts"], reported["iterations"], reported["training"]), (1, 0, 0))
+        self.assertAlmostEqual(reported["starting"], reported["seconds"], places=6)
         self.assertNotIn("at iteration", err)
 
-    def test_why_there_are_no_ranks_is_said(self):
+    def test_the_reason_for_no_ranks_is_named(self):
         (self.folder / "hosts").write_text("gone slots=8\naway slots=8\n")
         for options, expected in (
                 (("--min-ranks", "4", "--max-ranks", "2"),
@@ -267,7 +267,7 @@ exit 1
             self.assertEqual(process.returncode, 2)
             self.assertEqual(err.strip().split("\n")[-1], expected)
 
-    def test_what_a_dying_run_still_holds_is_waited_for(self):
+    def test_the_lock_of_a_dying_run_is_waited_for(self):
         held = self.folder / "weights"
         held.mkdir()
         lock = os.open(held, os.O_RDONLY)
@@ -276,13 +276,13 @@ exit 1
         time.sleep(2)
         self.assertEqual(self.lines(), [])
         os.close(lock)
-        told, err = self.end(process, 0)
+        reported, err = self.end(process, 0)
         self.assertIn("waiting 15 s at most: ", err)
-        self.assertEqual(told["starts"], 1)
+        self.assertEqual(reported["starts"], 1)
         self.assertEqual(len(self.lines()), 8)
 
     def test_as_many_ranks_as_there_are(self):
-        whole = self.reference()
+        uninterrupted = self.reference()
         hosts = self.folder / "hosts"
         hosts.write_text("localhost slots=2  # here\ngone slots=8\n")
         process = self.start("--hostfile", "hosts", "--min-ranks", "1", "--max-ranks", "8",
@@ -291,7 +291,7 @@ exit 1
         hosts.write_text("localhost slots=5\ngone slots=8\n")  # 5 and 3 don't divide the batch of 8
         for rank in self.below(process.pid)[:1]:
             os.kill(rank, signal.SIGKILL)
-        told, err = self.end(process, 0)
+        reported, err = self.end(process, 0)
         self.assertIn("gone does not answer: left out", err)
         self.assertIn("start 1: 2 ranks", err)
         self.assertIn("start 2: 4 ranks", err)
@@ -300,7 +300,7 @@ exit 1
         self.assertEqual(lines[-1]["consumed_tokens"], ITERATIONS * 8 * 64)
         # Sums in another order: the errors in their last digits grow to 1% in 300 iterations, as in
         # uninterrupted runs.
-        for line, other in list(zip(lines, whole))[:60]:
+        for line, other in list(zip(lines, uninterrupted))[:60]:
             self.assertAlmostEqual(line["loss"], other, delta=1e-5 * other)
 
 

@@ -97,7 +97,7 @@ TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndI
   EXPECT_EQ(run_itself.out, run({"generate", "weights2", "--prompt", "In", "--tokens", "4"}).out);
 }
 
-TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndGoAlong) {
+TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndKept) {
   ASSERT_EQ(run(train_arguments({})).code, 0);
   change("weights/config.json",
          {{"unk_token_id", 0}, {"my_trainer", {{"lr", 1}}}, {"n_\x1b[2J", 1}});
@@ -155,7 +155,7 @@ TEST_F(ModelFiles, APipeInPlaceOfAFileDoesNotHoldUp) {
                  "config: /data/train/0/path: p.bin: not a regular file");
 }
 
-TEST_F(ModelFiles, AConfigFileWhoseNameIsNoTextIsRefused) {
+TEST_F(ModelFiles, AConfigFileWithANameThatIsNoTextIsRefused) {
   json unnamed = config;
   unnamed.erase("logging");
   spit(dir / "\xff\x1b.json", unnamed.dump());

@@ -115,12 +115,12 @@ class Nodes(unittest.TestCase):
         self.fail(f"iteration {iteration} wasn't reached:\n{self.printed(folder)}")
 
     def reference(self):
-        folder = self.folder("whole")
+        folder = self.folder("uninterrupted")
         self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
         return self.losses(folder)
 
     def test_a_lost_node(self):
-        whole = self.reference()
+        uninterrupted = self.reference()
         for lost in (0, 1):
             with self.subTest(lost=lost):
                 folder = self.folder(f"lost-{lost}")
@@ -133,7 +133,7 @@ class Nodes(unittest.TestCase):
                 place, iteration = self.went_on_at(folder)
                 self.assertIn("node-*", place, self.printed(folder))
                 self.assertGreaterEqual(iteration, reached - 1)
-                self.assertEqual(self.losses(folder), whole)
+                self.assertEqual(self.losses(folder), uninterrupted)
                 for host in ("host-0", "host-1"):
                     self.assertEqual(list((folder / host).iterdir()), [])
 
@@ -143,13 +143,13 @@ class Nodes(unittest.TestCase):
         return any(host.glob("*/node-*/iteration-*"))
 
     def test_killed_at_random(self):
-        whole = self.reference()
+        uninterrupted = self.reference()
         print(f"seed {self.seed}")
         random.seed(self.seed)
         folder = self.folder("random")
         for _ in range(self.kills):
-            beside = random.random() < 0.5
-            process = self.start(folder, ["checkpoint.asynchronous=" + ("true" if beside else "false")])
+            asynchronous = random.random() < 0.5
+            process = self.start(folder, ["checkpoint.asynchronous=" + ("true" if asynchronous else "false")])
             time.sleep(random.uniform(0.1, 2.5))
             if process.poll() is not None:
                 break
@@ -160,7 +160,7 @@ class Nodes(unittest.TestCase):
             if random.random() < 0.5 and self.has_all(folder / f"host-{1 - lost}"):
                 shutil.rmtree(folder / f"host-{lost}", ignore_errors=True)
         self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
-        self.assertEqual(self.losses(folder), whole)
+        self.assertEqual(self.losses(folder), uninterrupted)
 
     def test_ranks_of_a_node_with_folders_of_their_own(self):
         folder = self.folder("apart")
@@ -173,11 +173,11 @@ class Nodes(unittest.TestCase):
         self.assertIn("is another folder than the one that rank 0 of this node has made",
                       result.stderr)
 
-    def test_a_folder_that_goes_while_the_run_goes_on(self):
-        for beside in ("false", "true"):
-            with self.subTest(beside=beside):
-                folder = self.folder(f"tidied-{beside}")
-                process = self.start(folder, [f"checkpoint.asynchronous={beside}"])
+    def test_a_folder_that_is_removed_during_the_run(self):
+        for asynchronous in ("false", "true"):
+            with self.subTest(asynchronous=asynchronous):
+                folder = self.folder(f"tidied-{asynchronous}")
+                process = self.start(folder, [f"checkpoint.asynchronous={asynchronous}"])
                 self.wait_for(folder, process, 1)
                 while process.poll() is None:
                     shutil.rmtree(folder / "host-0", ignore_errors=True)

@@ -76,19 +76,19 @@ def main():
 
         shown = io.StringIO()
         with contextlib.redirect_stderr(shown):
-            told = trident.run(CONFIG, set={"logging.dir": "runs/told", "logging.log_interval": 1,
+            trained = trident.run(CONFIG, set={"logging.dir": "runs/trained", "logging.log_interval": 1,
                                             "checkpoint.save": "weights"})
             trident.run(CONFIG, set={"logging.dir": "runs/still"}, progress=False)
         assert len([line for line in shown.getvalue().splitlines() if line.startswith("5/5")]) == 1, shown.getvalue()
 
-        more = trident.generate(told, "In", tokens=3, temperature=0)
+        more = trident.generate(trained, "In", tokens=3, temperature=0)
         assert more["text"].startswith("In") and len(more["tokens"]) == 5, more
         two = trident.generate("weights", ids=[73, 110], tokens=2, samples=2, ignore_eos=True)["texts"]
         assert [len(one["tokens"]) for one in two] == [4, 4], two
         loss = trident.eval("weights", "text.txt")["results"][0]["loss"]
         assert 0 < loss < 6 and trident.eval("weights", ["text.txt", "text.txt"])["results"][1]["loss"] == loss
-        assert (trident.export(told, "copy") / "model.safetensors").is_file()
-        refused(lambda: trident.export(told, "copy"), 2, "copy")
+        assert (trident.export(trained, "copy") / "model.safetensors").is_file()
+        refused(lambda: trident.export(trained, "copy"), 2, "copy")
         machine = {"set": {"precision.dtype": "bf16"}}
         assert trident.simulate("c.json", "h200", **machine)["step_seconds"] > 0
         assert trident.search(CONFIG, "dgx_h100", ranks=[1, 2], plans=1, **machine)["plans"]
@@ -97,11 +97,11 @@ def main():
         assert len(grid["points"]) == 2, grid
         assert trident.train_tokenizer("text.txt", vocab_size=260, progress=False)["merges"] == 3
         if importlib.util.find_spec("pandas"):
-            frame = told.dataframe()
-            assert list(frame.index) == [1, 2, 3, 4, 5] and frame["loss"].iloc[-1] == told.result["loss"]
+            frame = trained.dataframe()
+            assert list(frame.index) == [1, 2, 3, 4, 5] and frame["loss"].iloc[-1] == trained.result["loss"]
             assert "peak_memory.total" in frame, list(frame)
         else:
-            refused(told.dataframe, 2, "needs pandas")
+            refused(trained.dataframe, 2, "needs pandas")
 
         # Without TRIDENT_PROGRAM the package uses its own program, or else the one in PATH.
         named, path = os.environ.pop("TRIDENT_PROGRAM", None), os.environ["PATH"]

@@ -140,7 +140,7 @@ class Agreement(Job):
         self.assertEqual(run.returncode, 2, run.stdout)
         self.assertRegex(run.stderr, "--stride: rank 0 on [^ ]+ has 16, rank 1 on [^ ]+ has 7")
 
-    def test_a_text_that_can_not_be_tokenized_is_tried_and_told_once(self):
+    def test_a_text_that_can_not_be_tokenized_is_tried_and_reported_once(self):
         (self.folder / "broken.jsonl").write_text('{"text": "a"}\n{"text": }\n')
         (self.folder / "mine").mkdir()
         broken = self.tokenized("data.train.0.path=broken.jsonl")
@@ -201,7 +201,7 @@ class Waiting(Job):
     """libgomp prints its settings each time that it is loaded."""
     LOADED = "OPENMP DISPLAY ENVIRONMENT BEGIN"
 
-    def test_a_program_starts_itself_again_with_what_lets_its_threads_give_way(self):
+    def test_a_program_starts_itself_again_with_settings_for_shared_cores(self):
         cores = len(os.sched_getaffinity(0))
         threads = [f"runtime.threads_per_rank={max(2, cores)}"]
         code, text = self.train(threads, threads, environment={"OMP_DISPLAY_ENV": "verbose"})
@@ -209,7 +209,7 @@ class Waiting(Job):
         self.assertEqual(text.count(self.LOADED), 4, text)
         self.assertEqual(text.count("warning: config: /runtime/threads_per_rank: 2 ranks of "), 1, text)
 
-    def test_what_the_user_has_set_stays(self):
+    def test_settings_of_the_user_stay(self):
         for name, value in (("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "ACTIVE")):
             code, text = self.train(["logging.overwrite=true"], ["logging.overwrite=true"],
                                     environment={"OMP_DISPLAY_ENV": "verbose", name: value})

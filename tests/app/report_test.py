@@ -414,7 +414,7 @@ def check_hidden(tried):
     assert tried["again"] == before and "all of it is hidden" in tried["none"], tried
 
 
-def check_told(page, width, measured):
+def check_texts(page, width, measured):
     # A figure cuts off a long first iteration, but not the later ones of a ramp. Spikes of speed
     # don't determine its axis.
     cut = {"nan/report": {"parts": ["cut above 10 ms: up to 200 ms (iteration 1)"]},
@@ -484,7 +484,7 @@ def main():
                 of[looks[-1].name] = (page, width)
         for name, measured in look_at(folder, looks).items():
             page, width = of.get(name, ("", 0))
-            check_told(page, width, measured)
+            check_texts(page, width, measured)
             if measured["tried"]:
                 {"run/report": check_tried, "nan/report": check_time, "three": check_hidden}[page](measured["tried"])
     print(f"{sum(len(look.wanted) for look in looks)} passed")

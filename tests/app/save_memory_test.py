@@ -95,8 +95,8 @@ class SaveMemory(unittest.TestCase):
         self.assertEqual(code, 0, said)
         allowed = RANKS * (STAGING + LARGEST + SLACK)
         kinds = {"synchronous": {"checkpoint.save_interval": 2},
-                 "beside training": {"checkpoint.save_interval": 2,
-                                     "checkpoint.asynchronous": "true"}}
+                 "asynchronous": {"checkpoint.save_interval": 2,
+                                  "checkpoint.asynchronous": "true"}}
         for name, settings in kinds.items():
             with self.subTest(name):
                 code, peak, said = self.run_with(settings)

@@ -90,7 +90,7 @@ TEST_F(ScheduleCliTest, AFileIsCheckedSimulatedAndWrittenBack) {
   expect_refused({"--file", "none.csv"}, "none.csv");
 }
 
-TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
+TEST_F(ScheduleCliTest, WrongRequestsNameTheWrongOption) {
   const std::vector<std::string> sizes{"--stages", "4", "--microbatches", "8"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.end(), sizes.begin(), sizes.end());
@@ -151,7 +151,7 @@ TEST_F(ScheduleCliTest, CompareDrawsKindsUnderEachOtherWithOneTable) {
   EXPECT_THAT(as("svg"), HasSubstr("bubble 27.27%"));
 }
 
-TEST_F(ScheduleCliTest, TheLowerBoundStandsBesideWhatWasFound) {
+TEST_F(ScheduleCliTest, TheLowerBoundIsReportedWithTheFoundSchedule) {
   const std::vector<std::string> wanted{"--kind",          "auto",
                                         "--stages",        "4",
                                         "--microbatches",  "12",
@@ -173,7 +173,7 @@ TEST_F(ScheduleCliTest, TheLowerBoundStandsBesideWhatWasFound) {
   EXPECT_LE(kept["simulated"]["makespan"], r["simulated"]["makespan"]);
 }
 
-TEST_F(ScheduleCliTest, MeasureStandsBesideTheSimulation) {
+TEST_F(ScheduleCliTest, TheMeasurementIsReportedWithTheSimulation) {
   const std::vector<std::string> wanted{"--kind",         "1f1b", "--stages", "3",
                                         "--microbatches", "4",    "--times",  "F=4,B=4,W=4,C=2",
                                         "--measure"};

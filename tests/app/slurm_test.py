@@ -199,7 +199,7 @@ class Slurm(unittest.TestCase):
     def ended(self, job, seconds=120):
         self.cluster.wait(lambda: self.state(job) in ("", "COMPLETED", "FAILED", "CANCELLED"), seconds)
 
-    def expect_whole(self, folder):
+    def expect_complete(self, folder):
         self.assertEqual([line["iteration"] for line in self.lines(folder)],
                          list(range(1, CONFIG["training"]["train_iters"] + 1)))
 
@@ -214,9 +214,9 @@ class Slurm(unittest.TestCase):
         self.assertIn("start 2: 2 ranks", said)
         self.assertRegex(said, r"resuming from weights/iteration-\d+")
         self.assertIn("goodput", said)
-        self.expect_whole(folder)
+        self.expect_complete(folder)
 
-    def test_a_requeued_job_goes_on(self):
+    def test_a_requeued_job_resumes(self):
         """Without launch: Slurm sends SIGUSR1 as a warning, then starts the job again."""
         folder = self.folder("requeue")
         # The script continues after its step has ended: Slurm then requeues the warned job.
@@ -228,7 +228,7 @@ class Slurm(unittest.TestCase):
         self.requeue(job)
         self.ended(job)
         self.assertIn("resuming from weights/iteration-", self.printed(folder))
-        self.expect_whole(folder)
+        self.expect_complete(folder)
 
     def test_requeued_in_the_midst_of_it(self):
         folder = self.folder("midst")
@@ -238,7 +238,7 @@ class Slurm(unittest.TestCase):
         self.cluster.wait(lambda: self.printed(folder).count("start 1: 2 ranks") == 2, 120)
         self.ended(job)
         self.assertIn("resuming from weights/iteration-", self.printed(folder))
-        self.expect_whole(folder)
+        self.expect_complete(folder)
 
     def test_a_warning_before_the_time_is_up(self):
         """--signal=B:USR1: only the batch script gets the signal, and launch passes it on."""

@@ -58,17 +58,17 @@ def make_folder(root, name):
     return folder
 
 
-def command(program, layout, beside):
+def command(program, layout, asynchronous):
     command = [program, "train", "c.json", "--set",
-               f"checkpoint.asynchronous={'true' if beside else 'false'}"]
+               f"checkpoint.asynchronous={'true' if asynchronous else 'false'}"]
     for override in LAYOUTS[layout]:
         command += ["--set", override]
     return MPIRUN + ["-n", "2"] + command if layout == "mpirun" else command
 
 
-def start(program, layout, folder, beside=False):
+def start(program, layout, folder, asynchronous=False):
     log = open(folder / "printed.txt", "ab")
-    return subprocess.Popen(command(program, layout, beside), cwd=folder, env=ENVIRONMENT, stdout=log,
+    return subprocess.Popen(command(program, layout, asynchronous), cwd=folder, env=ENVIRONMENT, stdout=log,
                             stderr=subprocess.STDOUT)
 
 
@@ -109,7 +109,7 @@ def newest(program, folder):
     found = json.loads(result.stdout)["checkpoints"]
     broken = [one for one in found if "problem" in one]
     if broken:
-        raise Failure(f"a checkpoint that is not whole is seen: {broken}")
+        raise Failure(f"an incomplete checkpoint is seen: {broken}")
     return max(found, key=lambda one: one["sequence"])["iteration"]
 
 
@@ -140,26 +140,26 @@ def kill(process, layout, after):
 def soak(program, root, number, references):
     layout = random.choice(list(LAYOUTS))
     folder = make_folder(root, f"run-{number}")
-    whole, seconds = references[layout]
+    uninterrupted, seconds = references[layout]
     kills, slack = 0, 1
     try:
         while kills < 8:
-            beside = random.random() < 0.5
-            process = start(program, layout, folder, beside)
+            asynchronous = random.random() < 0.5
+            process = start(program, layout, folder, asynchronous)
             if not kill(process, layout, random.uniform(0, 1.1 * seconds)):
                 break
             kills += 1
             seen, kept = losses(folder), newest(program, folder)
             # With asynchronous saves, one save may be in progress when the next iteration ends.
-            slack = max(slack, 2 if beside else 1)  # a later start may not have come to the log
+            slack = max(slack, 2 if asynchronous else 1)  # a later start may not have come to the log
             if seen and kept < seen[-1][0] - slack:
                 raise Failure(f"iteration {seen[-1][0]} had run, the newest checkpoint is {kept}")
         process = start(program, layout, folder, random.random() < 0.5)
         code = process.wait(timeout=300)
         if code != 0:
             raise Failure(f"exit code {code}")
-        if losses(folder) != whole:
-            raise Failure(f"other losses: {losses(folder)} for {whole}")
+        if losses(folder) != uninterrupted:
+            raise Failure(f"other losses: {losses(folder)} for {uninterrupted}")
         left = [path.name for path in (folder / "weights").iterdir()
                 if path.name.startswith((".trident-saving-", ".trident-removing-"))]
         if left:

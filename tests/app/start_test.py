@@ -98,7 +98,7 @@ class Start(Job):
 
 
 class Threads(Job):
-    def test_what_the_system_does_not_allow_is_told_before_anything_is_written(self):
+    def test_a_missing_permission_is_reported_before_anything_is_written(self):
         # No address space is large enough for this stack: the system refuses every thread.
         command = ["sh", "-c", "ulimit -s 8589934592; exec \"$@\"", "sh"]
         run = subprocess.run(command + self.train("parallel.data_parallel_size=2"), cwd=self.folder,
@@ -148,7 +148,7 @@ class Pause(Job):
             time.sleep(0.01)
         self.fail(f"iteration {iterations} has not come")
 
-    def test_a_stopped_and_continued_run_goes_on_to_the_same_result(self):
+    def test_a_stopped_and_continued_run_comes_to_the_same_result(self):
         results = []
         for stopped in True, False:
             (self.folder / "c.json").write_text(json.dumps(CONFIG | {"training": {"train_iters": 200}}))

@@ -81,7 +81,7 @@ TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
   EXPECT_THAT(outcome.err, Not(HasSubstr("the same command resumes")));
 }
 
-TEST_F(StopTest, WithNowhereToSaveNothingIsSaidOfSaving) {
+TEST_F(StopTest, WithoutASaveFolderNoSaveIsReported) {
   const Outcome outcome = run({"checkpoint.save=null"}, {.until = after(1), .signal = SIGTERM});
   EXPECT_EQ(outcome.code, 130) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("SIGTERM: stopping; there is no checkpoint.save"));

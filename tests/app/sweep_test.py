@@ -42,12 +42,12 @@ TRY = r"""<script>{
 const scroll = document.querySelector("#table .scroll"), shadow = () => getComputedStyle(scroll.parentElement, "::after").content !== "none";
 const first = () => scroll.querySelector("tbody tr").firstElementChild.getBoundingClientRect().left - scroll.getBoundingClientRect().left;
 const column = name => [...scroll.querySelectorAll("thead th")].findIndex(th => th.textContent.startsWith(name));
-const told = name => [...scroll.querySelectorAll("tbody tr")].map(row => row.children[column(name)].textContent).sort();
+const cells = name => [...scroll.querySelectorAll("tbody tr")].map(row => row.children[column(name)].textContent).sort();
 const tried = window.tried = {};
 const button = scroll.querySelectorAll("thead button")[1];
 button.focus(); button.click();
 tried.sorted = button.closest("th").getAttribute("aria-sort"); tried.focus = document.activeElement === button && button.isConnected;
-tried.steps = told("ms a step");
+tried.steps = cells("ms a step");
 tried.bars = [...document.querySelectorAll("#parts svg text:not([text-anchor])")].map(t => t.textContent).sort();
 tried.idle = getComputedStyle(document.querySelector("#timeline-0-1 svg .idle")).fill;
 scroll.dispatchEvent(new Event("scroll"));  // a browser looks by itself once the page stands
@@ -241,8 +241,8 @@ def fitted(folder):
                         "--fit", "fitted.json").stdout
     assert "Spearman" in text and "fitted: products" in text
     result = folder.result("fit")
-    told = result["agreement"]
-    assert told["points"] == len(result["points"]) == 8
+    agreement = result["agreement"]
+    assert agreement["points"] == len(result["points"]) == 8
     assert {p["compared"] for p in result["points"]} == {"step", "replayed step"}
     after = json.loads((folder.path / "fitted.json").read_text())["efficiency"]
     assert after == result["fit"]["after"] != result["fit"]["before"], result["fit"]
@@ -378,7 +378,7 @@ def refusals(folder):
     return 1
 
 
-def moot(folder):
+def ineffective(folder):
     """Tests a key without effect in some layouts, texts by a pattern, and equal layouts."""
     (folder.path / "texts").mkdir()
     (folder.path / "texts/a.txt").write_text("In the beginning was the word. " * 200)
@@ -386,7 +386,7 @@ def moot(folder):
     config["data"] = CONFIG["data"] | {"train": [{"path": "texts/*.txt"}]}
     base = (folder.path / "c.json").read_text()
     (folder.path / "c.json").write_text(json.dumps(config))
-    arguments = ("--grid", "tp=1,2 pp=1,2", "--out", "moot", "--iterations", "1", "--warm-up", "0",
+    arguments = ("--grid", "tp=1,2 pp=1,2", "--out", "ineffective", "--iterations", "1", "--warm-up", "0",
                  "--repeats", "1")
     dry = folder.sweep(*arguments, "--dry-run", "--format", "json")
     listed = {p["point"]: p for p in json.loads(dry.stdout)["points"]}
@@ -395,7 +395,7 @@ def moot(folder):
     assert all(p["notes"][0].startswith(note) == (name[:4] == "tp=1")
                for name, p in listed.items() if p["notes"]), listed
     folder.sweep(*arguments)
-    points = folder.result("moot")["points"]
+    points = folder.result("ineffective")["points"]
     assert len(points) == 4 and all(p["status"] == "ok" for p in points), points
     assert max(p["loss"] for p in points) - min(p["loss"] for p in points) < 1e-5
     text = folder.sweep("--grid", "tp=1 sp=true,false pp=1,2", "--out", "same", "--dry-run").stdout
@@ -427,12 +427,12 @@ def for_simulate(folder):
             assert run.returncode == 0, f"{words} {more}: {run.stderr}"
             return run.stdout
         program("bench", "machine", "c.json", "--rounds", "1", "--iterations", "1", "--out", machine)
-        told = json.loads(program("simulate", "c.json", "--machine", machine, "--format", "json"))
+        step = json.loads(program("simulate", "c.json", "--machine", machine, "--format", "json"))
         file = json.loads(machine.read_text())
-        crowded = told["world_size"] > file["devices_per_node"] * file["nodes"]
-        assert ("shared_devices" in told) == crowded, told
+        crowded = step["world_size"] > file["devices_per_node"] * file["nodes"]
+        assert ("shared_devices" in step) == crowded, step
         if crowded:
-            assert told["replayed"] and told["shared_step_seconds"] >= told["step_seconds"] > 0, told
+            assert step["replayed"] and step["shared_step_seconds"] >= step["step_seconds"] > 0, step
     return 1
 
 
@@ -444,11 +444,11 @@ def report(folder):
     few = {name: count for name, count in FIGURES.items() if name not in ("bubble", "timeline-1-0", "timeline-1-1")}
     alone = (folder.path / "alone/report.html").read_text()
     looks.append(Look("alone", alone, "figure", few, "390,6000", "light", picture=False))
-    told = look_at(folder.path, looks)
-    for name, one in told.items():
+    measured = look_at(folder.path, looks)
+    for name, one in measured.items():
         assert all(count != 1 for _, count in one["dots"]), f"{name}: {one['dots']}"
-    tried = told["tried"]["tried"]
-    assert tried["more"] and tried["sticks"] == 0 and told["tried"]["beyond"][0][1] > 0, tried
+    tried = measured["tried"]["tried"]
+    assert tried["more"] and tried["sticks"] == 0 and measured["tried"]["beyond"][0][1] > 0, tried
     assert tried["sorted"] == "ascending" and tried["focus"], tried
     assert tried["bars"] == tried["steps"] and len(tried["bars"]) == len(folder.result("out")["points"]), tried
     assert tried["idle"] == "rgb(42, 45, 49)", tried  # dark, as the page is
@@ -465,7 +465,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
         parts = [layouts, weak, asynchronous, batches, as_they_stand, fitted, measured, broken, failures,
-                 refusals, moot, for_simulate, report]
+                 refusals, ineffective, for_simulate, report]
         if "--full" not in sys.argv:
             parts = [part for part in parts if part not in (batches, fitted, measured)]
         for part in parts:

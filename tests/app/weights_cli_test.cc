@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
+TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWrongPrompts) {
   train_once();
   const Outcome text = run({"generate", "weights", "--prompt", "In", "--tokens", "5"});
   EXPECT_EQ(text.code, 0) << text.err;
@@ -86,7 +86,7 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
 
 // The text of ready-made tokens is unknown. It is not bytes, although the config's default
 // tokenizer is "byte".
-TEST_F(CliTest, TextIsRefusedForARunWhoseTokensCameReadyMade) {
+TEST_F(CliTest, TextIsRefusedForARunOnReadyMadeTokens) {
   {
     IndexedWriter pair(dir / "tokens", 300);
     std::vector<std::int32_t> ids(400);
@@ -178,12 +178,12 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
 
 // A resumed run uses its checkpoint's tokenizer, unless the config names another one.
 TEST_F(CliTest, AResumedRunKeepsItsTokenizer) {
-  const auto go_on = [&](std::vector<std::string> more, const char* iterations) {
+  const auto resume = [&](std::vector<std::string> more, const char* iterations) {
     more.insert(more.end(), {"model.vocab_size=300", "checkpoint.save_interval=2",
                              std::string("training.train_iters=") + iterations});
     return run(train(more));
   };
-  ASSERT_EQ(go_on({}, "2").code, 0);
+  ASSERT_EQ(resume({}, "2").code, 0);
   const std::string bytes = slurp(dir / "weights/tokenizer.json");
   {
     IndexedWriter pair(dir / "tokens", 300);
@@ -194,7 +194,7 @@ TEST_F(CliTest, AResumedRunKeepsItsTokenizer) {
   }
   const std::string ready_made = "data.train=[{\"path\":\"tokens\"}]";
   for (const char* iterations : {"2", "4"}) {
-    const Outcome outcome = go_on({ready_made}, iterations);
+    const Outcome outcome = resume({ready_made}, iterations);
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), bytes) << iterations;
     EXPECT_TRUE(std::filesystem::exists(dir / "weights/tokenizer_config.json"));
@@ -204,18 +204,18 @@ TEST_F(CliTest, AResumedRunKeepsItsTokenizer) {
   spit(dir / "tokenizer.json", json::parse(bytes).dump());
   const std::string from_file = R"(data.tokenizer={"type":"file","path":"tokenizer.json"})";
   const std::vector<std::string> with_file{from_file, "data.append_eod=false"};
-  const Outcome same = go_on(with_file, "6");
+  const Outcome same = resume(with_file, "6");
   ASSERT_EQ(same.code, 0) << same.err;
   EXPECT_THAT(same.err, Not(HasSubstr("another tokenizer")));
   json other = json::parse(bytes);
   std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
   spit(dir / "tokenizer.json", other.dump());
-  const Outcome changed = go_on(with_file, "8");
+  const Outcome changed = resume(with_file, "8");
   ASSERT_EQ(changed.code, 0) << changed.err;
   EXPECT_THAT(changed.err, HasSubstr("is another tokenizer than that of weights/iteration-6"));
 }
 
-TEST_F(CliTest, WhatStaysOfAnotherTokenizerIsTold) {
+TEST_F(CliTest, RemainingFilesOfAnotherTokenizerAreReported) {
   train_once();
   std::filesystem::create_directory(dir / "out");
   spit(dir / "out/special_tokens_map.json", "{}");

@@ -24,7 +24,7 @@ CASES = (
     ("trident tra", "trident train "),
     ("trident ", ["simulate", "-- Predict a step on a machine"]),
     ("trident train --dry", "trident train --dry-run "),
-    ("trident train c.json --", ["--quiet", "-- Print nothing but what goes wrong"]),
+    ("trident train c.json --", ["--quiet", "-- Print problems only"]),
     ("trident train c.json --format ", ["json", "text"]),
     ("trident train c.json --format=js", "trident train c.json --format=json "),
     ("trident bench ge", "trident bench gemm "),

@@ -5,13 +5,13 @@
 namespace trident {
 namespace {
 
-TEST(Printable, TextThatATerminalOnlyShowsStays) {
+TEST(Printable, PrintableTextStays) {
   EXPECT_EQ(printable("h.0.attn \"Größe\" 日本 🙂 \\"),
             "h.0.attn \"Größe\" 日本 🙂 \\");
   EXPECT_EQ(printable(""), "");
 }
 
-TEST(Printable, WhatATerminalWouldObeyIsWrittenOut) {
+TEST(Printable, ControlCharactersAreEscaped) {
   EXPECT_EQ(printable("a\x1b[31mb"), "a\\x1b[31mb");
   EXPECT_EQ(printable("a\nb\tc\rd\x7f"), "a\\nb\\tc\\x0dd\\x7f");
   EXPECT_EQ(printable(std::string_view("a\0b", 3)), "a\\x00b");
@@ -22,10 +22,10 @@ TEST(Printable, WhatATerminalWouldObeyIsWrittenOut) {
   EXPECT_EQ(printable("a\xe2\x80\xae"
                       "b"),
             "a\\u{202e}b")
-      << "turns what follows round";
+      << "reverses the direction of the text";
 }
 
-TEST(Printable, BytesThatAreNoUtf8AreWrittenOut) {
+TEST(Printable, BytesThatAreNoUtf8AreEscaped) {
   EXPECT_EQ(printable("a\xff"
                       "b"),
             "a\\xffb");
@@ -35,7 +35,7 @@ TEST(Printable, BytesThatAreNoUtf8AreWrittenOut) {
   EXPECT_EQ(printable("\xf5\x80\x80\x80"), "\\xf5\\x80\\x80\\x80") << "beyond U+10FFFF";
 }
 
-TEST(Printable, LongTextIsCutBetweenCharacters) {
+TEST(Printable, LongTextIsTruncatedBetweenCharacters) {
   EXPECT_EQ(printable("abcdef", 3), "abc...");
   EXPECT_EQ(printable("ééé", 5), "éé...");
   EXPECT_EQ(printable("abc", 3), "abc");

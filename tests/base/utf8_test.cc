@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kReplacement = "\xef\xbf\xbd";
 
-TEST(Utf8, KnowsWhatIsValid) {
+TEST(Utf8, AcceptsValidText) {
   for (const char* text : {"", "plain", "é ж 中 🙂", "\x7f", "\xed\x9f\xbf", "\xee\x80\x80",
                            "\xf4\x8f\xbf\xbf", "eight bytes of ASCII, then é"}) {
     EXPECT_EQ(invalid_utf8(text), std::string_view::npos) << text;
@@ -38,7 +38,7 @@ TEST(Utf8, ReplacesMaximalParts) {
   }
 }
 
-TEST(Utf8, WritesWhatItReads) {
+TEST(Utf8, ReadsBackEachCodePointThatItWrites) {
   for (char32_t code = 0; code < 0x110000; code += code < 0x1000 ? 1 : 97) {
     if (code >= 0xd800 && code < 0xe000) continue;
     std::string text;

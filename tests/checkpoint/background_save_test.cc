@@ -26,7 +26,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-const Overrides beside_training{"checkpoint.asynchronous=true", "checkpoint.min_slice=0"};
+const Overrides asynchronous_saves{"checkpoint.asynchronous=true", "checkpoint.min_slice=0"};
 
 // A gate for threads that work on files. After shut(), they wait until open(), which is permanent.
 class Gate {
@@ -83,14 +83,14 @@ const std::vector<SavedRun> saved_runs{
       "precision.dtype=fp16"}}};
 
 // Each save runs at least until the second update after it, and contains nothing of these updates.
-TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
+TEST(BackgroundSave, TrainingContinuesAndTheStateIsOfOneIteration) {
   for (const SavedRun& c : saved_runs) {
     SCOPED_TRACE(c.name);
-    const TempDir whole, dir;
+    const TempDir synchronous, dir;
     const Overrides each = c.overrides + Overrides{"checkpoint.save_interval=3"};
-    train(run_config(whole.path(), each, c.layout));
+    train(run_config(synchronous.path(), each, c.layout));
     TrainingInputs inputs =
-        prepare_training(run_config(dir.path(), each + beside_training, c.layout));
+        prepare_training(run_config(dir.path(), each + asynchronous_saves, c.layout));
     Gate gate;
     HookedFiles files([&] { gate.wait(); });
     inputs.files = &files;
@@ -102,8 +102,8 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
     };
     train(inputs, usual_device(), hooks);
     EXPECT_FALSE(gate.late());
-    EXPECT_EQ(all_sums(dir.path()), all_sums(whole.path()));
-    EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+    EXPECT_EQ(all_sums(dir.path()), all_sums(synchronous.path()));
+    EXPECT_EQ(metrics_in(dir.path()), metrics_in(synchronous.path()));
     for (const FoundCheckpoint& one : find_checkpoints(dir / "w")) {
       EXPECT_EQ(damages(one.path, *one.manifest), std::vector<std::string>());
     }
@@ -114,12 +114,12 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
 TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
   for (const SavedRun& c : saved_runs) {
     SCOPED_TRACE(c.name);
-    const TempDir whole, dir;
+    const TempDir synchronous, dir;
     const Overrides each =
         c.overrides + Overrides{"checkpoint.save_interval=1", "checkpoint.device_copies=false"};
-    train(run_config(whole.path(), each, c.layout));
+    train(run_config(synchronous.path(), each, c.layout));
     TrainingInputs inputs =
-        prepare_training(run_config(dir.path(), each + beside_training, c.layout));
+        prepare_training(run_config(dir.path(), each + asynchronous_saves, c.layout));
     constexpr std::int64_t limit = 150'000;  // the embedding takes 99 kB
     inputs.config.checkpoint.staging_limit = limit;
     HookedFiles files([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
@@ -131,7 +131,7 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
       most = std::max(most, m.peak_memory.at("staging"));
     };
     train(inputs, usual_device(), hooks);
-    EXPECT_EQ(all_sums(dir.path()), all_sums(whole.path()));
+    EXPECT_EQ(all_sums(dir.path()), all_sums(synchronous.path()));
     EXPECT_LE(most, limit);
     EXPECT_GT(most, usual_device() == On::cuda ? -1 : 0);
   }
@@ -143,7 +143,7 @@ TEST(BackgroundSave, FailedSavesLoseNoMemory) {
     const TempDir dir;
     TrainingInputs inputs = prepare_training(run_config(
         dir.path(), small + Overrides{"checkpoint.save_interval=1", "training.train_iters=8"} +
-                        beside_training));
+                        asynchronous_saves));
     std::atomic<bool> fails = false;
     int calls = 0;
     HookedFiles files([&] {  // fails after some portions
@@ -168,7 +168,7 @@ TEST(BackgroundSave, FailedSavesLoseNoMemory) {
 TEST(BackgroundSave, ThePlanCountsTheCopies) {
   const TempDir dir;
   const Config config = run_config(
-      dir.path(), beside_training + Overrides{"checkpoint.save_interval=2", on_this_device});
+      dir.path(), asynchronous_saves + Overrides{"checkpoint.save_interval=2", on_this_device});
   TrainingInputs inputs = prepare_training(config);
   Gate gate;
   HookedFiles files([&] { gate.wait(); });
@@ -195,8 +195,8 @@ TEST(BackgroundSave, ThePlanCountsTheCopies) {
 // A run that stops waits for the save in progress, and then saves the iterations after it.
 TEST(BackgroundSave, EndsBeforeTheRunDoes) {
   const TempDir dir;
-  TrainingInputs inputs = prepare_training(
-      run_config(dir.path(), beside_training + Overrides{"checkpoint.save_interval=2"}, {2, 1, 1}));
+  TrainingInputs inputs = prepare_training(run_config(
+      dir.path(), asynchronous_saves + Overrides{"checkpoint.save_interval=2"}, {2, 1, 1}));
   HookedFiles files([] { std::this_thread::sleep_for(milliseconds(1)); });
   inputs.files = &files;
   Messages messages;

@@ -29,11 +29,11 @@ TEST(ChangeOfDevice, FollowsTheRunThatStayed) {
       {"fp16", {{"precision.dtype=fp16", "precision.loss_scale_window=3"}, 1e-4}}};
   for (const auto& [name, kind] : kinds) {
     SCOPED_TRACE(name);
-    const TempDir whole, moving;
+    const TempDir stayed, moving;
     const Overrides each = small + kind.first + Overrides{"training.train_iters=12"};
     const Layout layout{.data = 2};
     const std::vector<double> expected =
-        losses_of(train(run_config(whole.path(), each, layout), On::cpu));
+        losses_of(train(run_config(stayed.path(), each, layout), On::cpu));
     std::string messages;
     for (const int last : {3, 6, 9, 0}) {
       Messages here;

@@ -56,11 +56,11 @@ TEST(DamagedCheckpoint, WhereTheNewestIsDamagedTheOneBeforeServes) {
   for (const char* file : {"trident/manifest.json", "trident/config.json", "model.safetensors",
                            "trident/state-00001-of-00002.safetensors"}) {
     SCOPED_TRACE(file);
-    const TempDir dir, whole;
+    const TempDir dir, undamaged;
     const Overrides each{"checkpoint.save_interval=2", "training.train_iters=4",
                          "checkpoint.min_slice=0"};
     const auto config = [&](const TempDir& at) { return run_config(at.path(), each, {2, 1, 1}); };
-    train(config(whole));
+    train(config(undamaged));
     train(config(dir));
     const std::string path = dir / "w/iteration-4/" + file;
     std::string text = read_file(path);
@@ -70,15 +70,15 @@ TEST(DamagedCheckpoint, WhereTheNewestIsDamagedTheOneBeforeServes) {
     train(config(dir), usual_device(), messages.hooks());
     EXPECT_THAT(messages.all(), HasSubstr(path));
     EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
-    EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+    EXPECT_EQ(metrics_in(dir.path()), metrics_in(undamaged.path()));
     // The checkpoint that replaced the damaged one is complete.
     EXPECT_EQ(damages(dir / "w/iteration-4", open_checkpoint(dir / "w/iteration-4")),
               std::vector<std::string>());
-    EXPECT_EQ(sums_of(dir / "w/iteration-4"), sums_of(whole / "w/iteration-4"));
+    EXPECT_EQ(sums_of(dir / "w/iteration-4"), sums_of(undamaged / "w/iteration-4"));
   }
 }
 
-TEST(DamagedCheckpoint, OfWhichNoneIsWholeNoRunBeginsAnew) {
+TEST(DamagedCheckpoint, NoRunBeginsAnewWhereNoneIsComplete) {
   const TempDir dir;
   train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
   fs::remove(dir / "w/iteration-6/model.safetensors");
@@ -90,7 +90,7 @@ TEST(DamagedCheckpoint, OfWhichNoneIsWholeNoRunBeginsAnew) {
 
 // The folder may lie on another disk, for example. A run must not mistake it for a missing
 // checkpoint.
-TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreNotNone) {
+TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreErrors) {
   const TempDir dir;
   train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
   fs::rename(dir / "w/iteration-6", dir / "elsewhere");
@@ -140,7 +140,7 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
   const Config config = run_config(dir.path(), {"checkpoint.save_interval=6"});
   train(config);
   const std::string folder = dir / "w/iteration-6";
-  const Manifest whole = open_checkpoint(folder);
+  const Manifest complete = open_checkpoint(folder);
   const auto message = [&](const Manifest& manifest) {
     std::string text = "no error";
     on_ranks(config, transport_options(config), [&](Rank& own) {
@@ -154,19 +154,19 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
     });
     return text;
   };
-  EXPECT_EQ(message(whole), "no error");
-  for (const auto& [name, tensor] : whole.tensors) {
-    Manifest other = whole;
+  EXPECT_EQ(message(complete), "no error");
+  for (const auto& [name, tensor] : complete.tensors) {
+    Manifest other = complete;
     other.tensors.erase(name);
     EXPECT_THAT(message(other), HasSubstr(name));
-    other = whole;
+    other = complete;
     other.tensors[name].shape = Shape{7};
     EXPECT_THAT(message(other), HasSubstr(name));
   }
-  for (const auto& [name, number] : whole.numbers) {
+  for (const auto& [name, number] : complete.numbers) {
     // The test leaves out the trainer's numbers and the numbers saved for people.
     if (name == "skipped" || name.starts_with("data.train.")) continue;
-    Manifest other = whole;
+    Manifest other = complete;
     other.numbers.erase(name);
     EXPECT_THAT(message(other), HasSubstr(name));
     for (const double beyond : {-1.0, 1e300}) {
@@ -178,24 +178,25 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
   }
 }
 
-TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
-  const TempDir whole;
+TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunContinues) {
+  const TempDir uninterrupted;
   const Overrides each = small + Overrides{"checkpoint.save_interval=2", "checkpoint.min_slice=0"};
-  train(run_config(whole.path(), each, {2, 1, 1}));
+  train(run_config(uninterrupted.path(), each, {2, 1, 1}));
   int failures = 0;
   for (int fails = 0;; fails += fails < 30 ? 1 : 7) {  // the number of the operation that fails
-    const bool beside = fails % 2 == 1;
+    const bool asynchronous = fails % 2 == 1;
     SCOPED_TRACE(fails);
     const TempDir dir;
     // The first checkpoint exists.
     Messages first, messages;
     train(run_config(dir.path(), each, {2, 1, 1}), usual_device(), first.hooks(2));
     const auto before = sums_of(dir / "w/iteration-2");
-    TrainingInputs inputs = prepare_training(run_config(
-        dir.path(),
-        each + Overrides{"training.train_iters=5", "checkpoint.save_interval=4",
-                         beside ? "checkpoint.asynchronous=true" : "checkpoint.asynchronous=false"},
-        {2, 1, 1}));
+    TrainingInputs inputs = prepare_training(
+        run_config(dir.path(),
+                   each + Overrides{"training.train_iters=5", "checkpoint.save_interval=4",
+                                    asynchronous ? "checkpoint.asynchronous=true"
+                                                 : "checkpoint.asynchronous=false"},
+                   {2, 1, 1}));
     std::atomic<int> left = fails;
     HookedFiles files([&] {
       if (left.fetch_sub(1) == 0) throw Error("No space left on device");
@@ -210,11 +211,11 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     if (left >= 0) break;
     ++failures;
     EXPECT_THAT(messages.all() + error, HasSubstr("No space left on device"));
-    if (!beside) {  // an asynchronous save may have failed after the last line
+    if (!asynchronous) {  // an asynchronous save may have failed after the last line
       const auto last = read_metrics(dir / "log/metrics.jsonl").back();
-      const bool told_so =
+      const bool reported =
           messages.all().find("CHECKPOINT FAILED after iteration 4") != std::string::npos;
-      EXPECT_EQ(last.at("failed_saves"), told_so ? 1 : 0);
+      EXPECT_EQ(last.at("failed_saves"), reported ? 1 : 0);
     }
     EXPECT_EQ(sums_of(dir / "w/iteration-2"), before);
     for (const auto& entry : fs::recursive_directory_iterator(dir / "w")) {

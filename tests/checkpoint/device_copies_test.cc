@@ -85,7 +85,7 @@ TEST(DeviceCopies, TrainingWaitsForNoDiskAndTheStateIsOfOneIteration) {
   }
 }
 
-TEST(DeviceCopies, TakeOnlyWhatIsToSpare) {
+TEST(DeviceCopies, TakeOnlyFreeMemory) {
   const Ended there = run({});
   const Hog hog(make_cuda_device(0)->memory().total / 16);
   const Ended without = run({});

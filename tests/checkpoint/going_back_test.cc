@@ -29,8 +29,8 @@ using ::testing::Not;
 // A run that went back and is killed before its next save resumes from the checkpoint it went back
 // to, not from a later one.
 TEST(GoingBack, IsRememberedByARunThatDies) {
-  const TempDir whole, dir;
-  Job(every_second(whole)).run();
+  const TempDir uninterrupted, dir;
+  Job(every_second(uninterrupted)).run();
   Job(every_second(dir)).run();
   Messages dies, messages;
   TrainerHooks hooks = dies.hooks();
@@ -48,8 +48,8 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
           .empty());
   Job(every_second(dir)).run(messages.hooks());
   EXPECT_THAT(messages.all(), HasSubstr("resuming from " + (dir / "w/iteration-2")));
-  EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
-  EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
+  EXPECT_EQ(metrics_in(dir.path()), metrics_in(uninterrupted.path()));
+  EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(uninterrupted / "w/iteration-6"));
   // The test goes back once more: the names of the quarantined folders are taken.
   Job(every_second(dir, {"checkpoint.load=4"})).run(messages.hooks());
   EXPECT_TRUE(fs::exists(dir / "w/set-aside-iteration-6-2"));
@@ -58,7 +58,7 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
   EXPECT_EQ(quarantined_in(dir / "w").size(), 3u);
 }
 
-TEST(GoingBack, DamagedCheckpointsAreNoReasonForGoodOnesToGo) {
+TEST(GoingBack, DamagedCheckpointsCauseNoRemovalOfGoodOnes) {
   const TempDir dir;
   const Overrides two{"checkpoint.save_total_limit=2"};
   train(every_second(dir, two));
@@ -117,7 +117,7 @@ TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
 
-TEST(GoingBack, PruningReadsWhatStays) {
+TEST(GoingBack, PruningVerifiesTheCheckpointsThatStay) {
   const TempDir dir;
   train(every_second(dir));
   damage(dir / "w/iteration-6/model.safetensors");
@@ -131,7 +131,7 @@ TEST(GoingBack, PruningReadsWhatStays) {
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 6}));
 }
 
-TEST(GoingBack, TheFolderOfARunThatIsOverGivesItsWeightsAndSaysSo) {
+TEST(GoingBack, TheFolderOfAFinishedRunGivesItsWeightsAloneAndReportsIt) {
   const TempDir dir, other;
   train(every_second(dir));
   Messages messages;
@@ -166,7 +166,7 @@ TEST(GoingBack, RanksThatWouldTakeDifferentCheckpointsAreRefused) {
 }
 
 // A rank has an error of its own while a save is in progress: all copies of the save are made.
-TEST(GoingBack, AnErrorDoesNotTakeTheSaveThatIsOnItsWay) {
+TEST(GoingBack, ASaveInProgressSurvivesAnError) {
   const TempDir dir;
   TrainingInputs inputs = prepare_training(run_config(
       dir.path(), small + Overrides{"checkpoint.save_interval=2", "checkpoint.asynchronous=true"},
@@ -208,7 +208,7 @@ TEST(GoingBack, AFolderThatIsRemovedIsMadeAnew) {
   }
 }
 
-TEST(GoingBack, WhatLiesThereNowIsAnothers) {
+TEST(GoingBack, AFolderThatReplacesTheRunsIsLeftAlone) {
   const TempDir dir;
   Messages messages;
   TrainerHooks hooks = messages.hooks();
@@ -216,7 +216,7 @@ TEST(GoingBack, WhatLiesThereNowIsAnothers) {
     if (m.iteration != 3) return;
     fs::rename(dir / "w", dir / "moved");
     fs::create_directory(dir / "w");
-    std::ofstream(dir / "w/somebodys") << "x";
+    std::ofstream(dir / "w/other") << "x";
   };
   EXPECT_THAT(message_of<Error>([&] { Job(every_second(dir)).run(hooks); }),
               HasSubstr("replaced during the run"));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 const Overrides three_durable{"checkpoint.save_interval=3"};
 const std::set<std::string> both_have_four{"node-0/iteration-4", "node-1/iteration-4"};
 
-TEST(LostNodes, ARunThatHasNothingElseWaitsForThem) {
+TEST(LostNodes, ARunWithoutOtherCheckpointsIsRefusedUntilTheyReturn) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
   fs::rename(dir / "nodes", dir / "away");
@@ -35,7 +35,7 @@ TEST(LostNodes, ARunThatHasNothingElseWaitsForThem) {
   EXPECT_THAT(killed_at(6, on_nodes(dir)), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
-TEST(LostNodes, AResumedRunWithoutThemSaysSo) {
+TEST(LostNodes, AResumedRunReportsThatTheyAreMissing) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, three_durable));
   fs::remove_all(dir / "nodes");
@@ -68,7 +68,7 @@ TEST(LostNodes, AStartThatFailsRemovesNothing) {
 }
 
 // The first run to start owns the files there; the other run never touches them.
-TEST(LostNodes, AFolderAndWhatWasCopiedToItsPlaceAreTwo) {
+TEST(LostNodes, ACopyInThePlaceOfItsFolderIsAnotherRun) {
   for (const char* first : {"a", "kept"}) {
     SCOPED_TRACE(first);
     const std::string second = first == std::string("a") ? "kept" : "a";
@@ -103,7 +103,7 @@ TEST(LostNodes, ASaveThatDiedWasNeverThere) {
   EXPECT_EQ(kept_by_nodes(dir), both_have_four);
 }
 
-TEST(LostNodes, AnOlderOneOfALaterFormatIsInNobodysWay) {
+TEST(LostNodes, ACheckpointOfALaterFormatStopsOnlyOlderOnes) {
   for (const int durable : {3, 5}) {
     SCOPED_TRACE(durable);
     const TempDir dir;
@@ -123,7 +123,7 @@ TEST(LostNodes, AnOlderOneOfALaterFormatIsInNobodysWay) {
   }
 }
 
-TEST(LostNodes, OneStartAtATimeLooks) {
+TEST(LostNodes, ASecondStartAtTheSameTimeIsRefused) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
   StartLock hold(dir / "w");

@@ -76,7 +76,7 @@ TEST(Manifest, ReadsBackAsItWasWritten) {
   EXPECT_EQ(back.root, m.root);
 }
 
-TEST(Manifest, OfWhichAnyByteIsOtherOrMissingIsRefused) {
+TEST(Manifest, WithAnyByteChangedOrMissingIsRefused) {
   Manifest m = example();
   const std::string text = manifest_text(m);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -91,10 +91,10 @@ TEST(Manifest, OfWhichAnyByteIsOtherOrMissingIsRefused) {
 }
 
 TEST(Manifest, WithoutAKeyNamesIt) {
-  const nlohmann::json whole = document_of(example());
-  EXPECT_EQ(message_of(sealed(whole)), "no error");
-  for (const auto& [key, value] : whole.items()) {
-    nlohmann::json other = whole;
+  const nlohmann::json good = document_of(example());
+  EXPECT_EQ(message_of(sealed(good)), "no error");
+  for (const auto& [key, value] : good.items()) {
+    nlohmann::json other = good;
     other.erase(key);
     EXPECT_THAT(message_of(sealed(other)), HasSubstr("m.json: /" + key)) << key;
   }
@@ -102,16 +102,16 @@ TEST(Manifest, WithoutAKeyNamesIt) {
                            "/files/model.safetensors/blocks", "/tensors/weight~1a/dtype",
                            "/tensors/weight~1a/shape", "/tensors/weight~1a/pieces"}) {
     const nlohmann::json::json_pointer at(path);
-    nlohmann::json other = whole;
+    nlohmann::json other = good;
     other[at.parent_pointer()].erase(at.back());
     EXPECT_THAT(message_of(sealed(other)), HasSubstr(std::string("m.json: ") + path)) << path;
   }
 }
 
-TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
-  const nlohmann::json whole = document_of(example());
+TEST(Manifest, RefusesWrongKeysFilesAndShards) {
+  const nlohmann::json good = document_of(example());
   const auto with = [&](const char* path, const nlohmann::json& value) {
-    nlohmann::json other = whole;
+    nlohmann::json other = good;
     other[nlohmann::json::json_pointer(path)] = value;
     return message_of(sealed(other));
   };
@@ -131,18 +131,18 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
     EXPECT_THAT(with(path, (1LL << 53) + 1), HasSubstr("needs a whole number from 0 to 2^53"));
   }
   {
-    nlohmann::json other = whole;
+    nlohmann::json other = good;
     other["tensors"]["exp_avg/a"]["shape"] = {1, 1LL << 40};
     other["tensors"]["exp_avg/a"]["pieces"] = {{"model.safetensors", "a", 0, 0, 1, 1LL << 40}};
     EXPECT_THAT(message_of(sealed(other)), HasSubstr("/pieces/0: takes 4398046511104 bytes"));
   }
   for (const char* name : {"../x", "/etc/passwd", "a/b", "trident/../x", "trident/", ".", "..", "",
                            "trident/manifest.json", "a\nb"}) {
-    nlohmann::json other = whole;
+    nlohmann::json other = good;
     other["files"][name] = {{"bytes", 0}, {"blocks", nlohmann::json::array()}};
     EXPECT_THAT(message_of(sealed(other)), HasSubstr("names no file of the folder")) << name;
   }
-  nlohmann::json shard = whole["tensors"]["exp_avg/a"]["pieces"];
+  nlohmann::json shard = good["tensors"]["exp_avg/a"]["pieces"];
   const auto shards = [&](const nlohmann::json& list) {
     return with("/tensors/exp_avg~1a/pieces", list);
   };
@@ -161,7 +161,7 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
   other = shard;
   other[0][0] = "elsewhere";
   EXPECT_THAT(shards(other), HasSubstr("/0/0: names a file that /files doesn't list"));
-  EXPECT_THAT(message_of(sealed(whole).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));
+  EXPECT_THAT(message_of(sealed(good).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));
 }
 
 // A tensor of experts (2, 3, 4), in slices of its six rows.
@@ -189,7 +189,7 @@ TEST(Manifest, OnlyTensorsOfMoreThanTwoDimensionsNeedVersionTwo) {
   EXPECT_THAT(message_of(sealed(document)), HasSubstr("more elements than memory can hold"));
 }
 
-// What the ranks of a save tell each other becomes a manifest that reads back: here each of two
+// The texts that the ranks of a save exchange become a manifest that reads back: here each of two
 // ranks holds one of the experts (2, 3, 4).
 TEST(Manifest, SlicesOfThreeDimensionsAreExchanged) {
   const auto device = make_cpu_device();
@@ -216,7 +216,7 @@ TEST(Manifest, SlicesOfThreeDimensionsAreExchanged) {
 
 // Random guillotine partitions tile the tensor. A slice that is moved by one element breaks the
 // tiling.
-TEST(Manifest, TellsTilingsFromOthers) {
+TEST(Manifest, AcceptsOnlySlicesThatTileTheTensor) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     const std::int64_t rows = 1 + random() % 12, columns = 1 + random() % 12;

@@ -29,9 +29,9 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-void expect_as_uninterrupted(const TempDir& dir, const TempDir& whole) {
-  EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
-  EXPECT_EQ(sums_of(dir / "w/iteration-7"), sums_of(whole / "w/iteration-7"));
+void expect_as_uninterrupted(const TempDir& dir, const TempDir& uninterrupted) {
+  EXPECT_EQ(metrics_in(dir.path()), metrics_in(uninterrupted.path()));
+  EXPECT_EQ(sums_of(dir / "w/iteration-7"), sums_of(uninterrupted / "w/iteration-7"));
 }
 
 struct NodeCase {
@@ -46,8 +46,8 @@ class NodeCheckpointIn : public ::testing::TestWithParam<NodeCase> {};
 // identical.
 TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
   const NodeCase& how = GetParam();
-  const TempDir whole;
-  run_to_end(on_nodes(whole, how.more, how.layout));
+  const TempDir uninterrupted;
+  run_to_end(on_nodes(uninterrupted, how.more, how.layout));
   for (const std::string lost : {"", "node-0", "node-1"}) {
     SCOPED_TRACE("lost: " + lost);
     const TempDir dir;
@@ -60,7 +60,7 @@ TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
     Messages messages;
     run_to_end(config, messages.hooks());
     EXPECT_THAT(messages.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
-    expect_as_uninterrupted(dir, whole);
+    expect_as_uninterrupted(dir, uninterrupted);
     EXPECT_TRUE(fs::is_empty(dir / "nodes"));  // the run has ended
   }
 }
@@ -68,7 +68,7 @@ TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, NodeCheckpointIn,
     ::testing::Values(
-        NodeCase{"dp2_tp2"}, NodeCase{"beside", {"checkpoint.asynchronous=true"}},
+        NodeCase{"dp2_tp2"}, NodeCase{"asynchronous", {"checkpoint.asynchronous=true"}},
         NodeCase{"zero1_bf16", {"zero_optimization.stage=1", "precision.dtype=bf16"}},
         NodeCase{"zero3", {"zero_optimization.stage=3"}, {.data = 4}},
         NodeCase{"adafactor",
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                   "optimizer.params.eps=null", "zero_optimization.stage=1"}},
         NodeCase{
             "pp2", {"batch.micro_batch_size=1", "model.num_layers=2"}, {.data = 2, .pipeline = 2}},
-        NodeCase{"pipedream_beside",
+        NodeCase{"pipedream_asynchronous",
                  {"pipeline.schedule=pipedream", "gradient_clipping=0",
                   "model.tie_word_embeddings=false", "training.on_non_finite=stop",
                   "checkpoint.asynchronous=true", "batch.micro_batch_size=1", "model.num_layers=2"},
@@ -98,7 +98,7 @@ TEST(NodeCheckpoint, ResumesInAnotherLayout) {
 }
 
 // The lost node may come back, so a start removes the other nodes' files only on request.
-TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
+TEST(NodeCheckpoint, WithoutCopiesItIsLostWithANode) {
   const TempDir dir;
   const Config config = on_nodes(dir, {"checkpoint.local.replicas=0"});
   killed_at(6, config);
@@ -112,9 +112,9 @@ TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
 }
 
 TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
-  const TempDir whole, dir;
+  const TempDir uninterrupted, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run_to_end(on_nodes(whole, three));
+  run_to_end(on_nodes(uninterrupted, three));
   killed_at(5, on_nodes(dir, three));  // 2 is on the nodes, 3 in the folder, 4 on the nodes
   // The copy on the other node repairs one bad byte.
   const std::string part = "/iteration-4/trident/part-00001-of-00004.safetensors";
@@ -126,7 +126,7 @@ TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
   EXPECT_THAT(messages.all(), HasSubstr("resuming from " + dir / "w/iteration-3: iteration 3"));
   EXPECT_THAT(messages.all(), HasSubstr("iteration 4 on the nodes: "));
   EXPECT_THAT(messages.all(), HasSubstr(part + ": bytes 0 to "));
-  expect_as_uninterrupted(dir, whole);
+  expect_as_uninterrupted(dir, uninterrupted);
 }
 
 // A run that goes back removes the checkpoints that are later than the one from which it resumes.
@@ -142,10 +142,10 @@ TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
 }
 
 // Nodes that were away while the run continued or went back return with their old files.
-TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
-  const TempDir whole, dir;
+TEST(NodeCheckpoint, OfAnAbandonedBranchIsNotTaken) {
+  const TempDir uninterrupted, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run_to_end(on_nodes(whole, three));
+  run_to_end(on_nodes(uninterrupted, three));
   killed_at(6, on_nodes(dir, three));  // 3 is saved in the folder, 4 on the nodes
   const std::string folder = node_run_folder(dir);
   fs::copy(folder, dir / "away", fs::copy_options::recursive);
@@ -175,14 +175,14 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   Messages messages;
   run_to_end(on_nodes(dir, three), messages.hooks());
   EXPECT_THAT(messages.all(), HasSubstr("w/iteration-6: iteration 6"));
-  expect_as_uninterrupted(dir, whole);
+  expect_as_uninterrupted(dir, uninterrupted);
 }
 
 // Without the list of starts the run can't know whether the nodes' checkpoints are its ancestors.
-TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
-  const TempDir whole, dir;
+TEST(NodeCheckpoint, WithoutTheListOfStartsNoneIsTakenAndNoneIsRemoved) {
+  const TempDir uninterrupted, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run_to_end(on_nodes(whole, three));
+  run_to_end(on_nodes(uninterrupted, three));
   killed_at(6, on_nodes(dir, three));  // 3 is saved in the folder, 4 on the nodes
   const std::string list = dir / "w/.trident-starts", text = read_file(list);
   const auto refusal = [&] { return message_of<Error>([&] { run_to_end(on_nodes(dir, three)); }); };
@@ -200,7 +200,7 @@ TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
   Messages messages;
   run_to_end(on_nodes(dir, three), messages.hooks());
   EXPECT_THAT(messages.all(), HasSubstr("node-*/iteration-4: iteration 4"));
-  expect_as_uninterrupted(dir, whole);
+  expect_as_uninterrupted(dir, uninterrupted);
 }
 
 TEST(NodeCheckpoint, IsFoundWhereTheRunsFileWasLost) {
@@ -213,7 +213,7 @@ TEST(NodeCheckpoint, IsFoundWhereTheRunsFileWasLost) {
   EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
-TEST(NodeCheckpoint, OfADamagedManifestTheRunSpeaks) {
+TEST(NodeCheckpoint, WithADamagedManifestIsReported) {
   const TempDir dir;
   const Overrides three{"checkpoint.save_interval=3"};
   killed_at(6, on_nodes(dir, three));
@@ -241,7 +241,7 @@ TEST(NodeCheckpoint, ACopyHasAFolderOfItsOwn) {
   EXPECT_THAT(killed_at(6, config("c")), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
-TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {
+TEST(Starts, ASaveBeyondALaterStartIsNoAncestor) {
   const Starts starts{"run", {{"a", 0}, {"b", 10}, {"c", 6}, {"d", 8}}};
   EXPECT_TRUE(starts.leads_here("d", 100));
   EXPECT_TRUE(starts.leads_here("c", 8));
@@ -254,7 +254,7 @@ TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {
 }
 
 // A run that starts over also removes all node checkpoints of the run before it.
-TEST(NodeCheckpoint, ThoseOfARunThatWasReplacedGo) {
+TEST(NodeCheckpoint, OfAReplacedRunIsRemoved) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
   const std::string before = node_run_folder(dir);
@@ -344,7 +344,7 @@ TEST(NodeRole, CopiesLieOnOtherNodesAndAreShared) {
   }
 }
 
-TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
+TEST(SaveCosts, OfSynchronousSavesAreTheirPauses) {
   const TempDir dir;
   Messages messages;
   const Config config = on_nodes(
@@ -361,7 +361,7 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   EXPECT_NEAR(std::stod(text.substr(at + 16)), pauses / 19, 0.2 * pauses / 19) << text;
 }
 
-TEST(SaveCosts, AreToldAtTheEndOfARun) {
+TEST(SaveCosts, AreReportedAtTheEndOfARun) {
   const TempDir dir;
   Messages messages;
   run_to_end(on_nodes(dir, {"checkpoint.mtbf_hours=24", "checkpoint.save_interval=3"}),

@@ -35,7 +35,7 @@ Overrides excluding(const std::vector<std::string>& parts) {
   return {"checkpoint.exclude_from_loading=" + quoted_list(parts)};
 }
 
-std::int64_t whole_number(const Manifest& manifest, const std::string& name) {
+std::int64_t integer_of(const Manifest& manifest, const std::string& name) {
   return std::get<std::int64_t>(manifest.numbers.at(name));
 }
 
@@ -66,20 +66,20 @@ class PartialLoad : public ::testing::Test {
 };
 
 TEST_F(PartialLoad, TheWeightsAloneBeginARunAsAHuggingFaceDirectoryDoes) {
-  const TempDir whole, alone;
+  const TempDir directory, alone;
   // The same weights without the files that make the folder a checkpoint.
-  fs::create_directory(whole / "hf");
+  fs::create_directory(directory / "hf");
   for (const char* name : {"config.json", "model.safetensors"}) {
-    fs::copy(from() + "/" + name, whole / "hf");
+    fs::copy(from() + "/" + name, directory / "hf");
   }
-  train(config(whole, {"checkpoint.load=" + (whole / "hf")}));
+  train(config(directory, {"checkpoint.load=" + (directory / "hf")}));
   const std::string messages = begin(alone, excluding({"optimizer", "iteration", "data"}));
   EXPECT_THAT(messages, HasSubstr("beginning with " + from()));
   EXPECT_THAT(
       messages,
       HasSubstr("left out: the optimizer's state, the iteration and the place in the data"));
-  EXPECT_EQ(metrics_in(alone.path()), metrics_in(whole.path()));
-  EXPECT_EQ(sums_of(alone / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
+  EXPECT_EQ(metrics_in(alone.path()), metrics_in(directory.path()));
+  EXPECT_EQ(sums_of(alone / "w/iteration-6"), sums_of(directory / "w/iteration-6"));
 }
 
 TEST_F(PartialLoad, WithoutTheOptimizerTheRunResumesWhereItWas) {
@@ -87,7 +87,7 @@ TEST_F(PartialLoad, WithoutTheOptimizerTheRunResumesWhereItWas) {
   EXPECT_THAT(begin(dir, excluding({"optimizer"})),
               HasSubstr("left out: the optimizer's state; read in"));
   const Manifest manifest = open_checkpoint(dir / "w/iteration-6");
-  EXPECT_EQ(whole_number(manifest, "optimizer.step"), 3);
+  EXPECT_EQ(integer_of(manifest, "optimizer.step"), 3);
   EXPECT_EQ(manifest.samples, open_checkpoint(first_ / "w/iteration-6").samples);
   const auto mine = metrics_in(dir.path()), theirs = metrics_in(first_.path());
   ASSERT_EQ(mine.size(), 3u);
@@ -101,7 +101,7 @@ TEST_F(PartialLoad, WithoutThePlaceInTheDataSamplesBeginAnew) {
   begin(dir, excluding({"data"}));
   const Manifest manifest = open_checkpoint(dir / "w/iteration-6");
   const std::int64_t batch = config(dir).batch.global_batch_size;
-  EXPECT_EQ(whole_number(manifest, "optimizer.step"), 6);
+  EXPECT_EQ(integer_of(manifest, "optimizer.step"), 6);
   EXPECT_EQ(manifest.samples, 3 * batch);
   // Without "data" and "iteration", the first batch is that of a new run.
   begin(both, excluding({"data", "iteration"}) +
@@ -122,12 +122,12 @@ TEST_F(PartialLoad, WithoutTheIterationTheDataContinues) {
   const std::int64_t batch = config(dir).batch.global_batch_size;
   const Manifest manifest = open_checkpoint(dir / "w/iteration-6");
   EXPECT_EQ(manifest.samples, 9 * batch);
-  EXPECT_EQ(whole_number(manifest, "optimizer.step"), 9);
+  EXPECT_EQ(integer_of(manifest, "optimizer.step"), 9);
   EXPECT_EQ(metrics_in(dir.path()).size(), 6u);
 }
 
 // checkpoint.load's options apply to another run's checkpoint, and not to the run's own ones.
-TEST_F(PartialLoad, ARunThatHasBegunSoResumesFromItsOwnCheckpointsWhole) {
+TEST_F(PartialLoad, TheRunResumesWithTheFullStateOfItsOwnCheckpoints) {
   const TempDir once, twice;
   const Overrides parts = excluding({"optimizer", "iteration"});
   begin(once, parts);
@@ -203,11 +203,11 @@ TEST_F(PartialLoad, TensorsOfAHuggingFaceDirectoryAreMapped) {
   write_file_atomic(source / "hf/model.safetensors", weights);
   const Overrides load{"checkpoint.load=" + (source / "hf")};
   EXPECT_THROW(train(config(dir, load)), RequestError);
-  const TempDir whole;
-  begin(whole, excluding({"optimizer", "iteration", "data"}));
+  const TempDir unmapped;
+  begin(unmapped, excluding({"optimizer", "iteration", "data"}));
   train(config(
       dir, load + Overrides{R"(checkpoint.key_mapping={"decoder0000.z.*": "transformer.h.*"})"}));
-  EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+  EXPECT_EQ(metrics_in(dir.path()), metrics_in(unmapped.path()));
 }
 
 // The rows of a weight or of an optimizer state, as a checkpoint stores them.
@@ -277,7 +277,7 @@ TEST_F(PartialLoad, AVocabularyThatGrewKeepsItsRows) {
   }
 }
 
-TEST_F(PartialLoad, AnotherOptimizerSaysWhatItLacksAndWhatItLeaves) {
+TEST_F(PartialLoad, AnotherOptimizerNamesMissingAndUnusedStates) {
   const TempDir dir, adam;
   const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
                       "optimizer.params.eps=null"};
@@ -293,7 +293,7 @@ TEST_F(PartialLoad, AnotherOptimizerSaysWhatItLacksAndWhatItLeaves) {
     EXPECT_THAT(error.what(), HasSubstr("exclude_from_loading: [\"optimizer\"]"));
   }
   train(config(adam, from_sgd + excluding({"optimizer"})));
-  EXPECT_EQ(whole_number(open_checkpoint(adam / "w/iteration-9"), "optimizer.step"), 3);
+  EXPECT_EQ(integer_of(open_checkpoint(adam / "w/iteration-9"), "optimizer.step"), 3);
 }
 
 TEST(PartialLoadOfPrecisions, ALossScaleIsOfFp16WeightsAlone) {
@@ -324,7 +324,7 @@ TEST_F(PartialLoad, ARunThatDiesBeforeItsFirstCheckpointBeginsThereAgain) {
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(first_ / "w/iteration-6"));
 }
 
-TEST_F(PartialLoad, OnlyTheVocabularysRowsMayBeFewerAndThoseThatItsConfigSays) {
+TEST_F(PartialLoad, FewerVocabularyRowsThanTheConfigOfTheWeightsAreRefused) {
   const TempDir dir, source;
   fs::create_directory(source / "hf");
   fs::copy(from() + "/model.safetensors", source / "hf");

@@ -60,17 +60,17 @@ TEST(SaveList, NoNumberThatIsNotFiniteIsPassedOver) {
 
 // Hugging Face stores GPT-2's weights transposed. Saving transposes by tiles, loading in another
 // way.
-TEST(SaveList, WeightsOfAnySizeAreTurnedAndBack) {
+TEST(SaveList, WeightsOfAnySizeAreTransposedAndBack) {
   for (const char* hidden : {"34", "70", "96"}) {
     SCOPED_TRACE(hidden);
-    const TempDir whole, dir;
+    const TempDir uninterrupted, dir;
     const Overrides wide{std::string("model.hidden_size=") + hidden};
-    Job(every_second(whole, wide)).run();
+    Job(every_second(uninterrupted, wide)).run();
     Messages dies;
     Job(every_second(dir, wide)).run(dies.hooks(4));
     Job(every_second(dir, wide)).run();
-    EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
-    EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(whole / "w/iteration-6"));
+    EXPECT_EQ(metrics_in(dir.path()), metrics_in(uninterrupted.path()));
+    EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(uninterrupted / "w/iteration-6"));
   }
 }
 

@@ -32,7 +32,7 @@ std::string said_by(const Config& config) {
   return messages.all();
 }
 
-TEST(StartedAgain, OverTheWeightsOfTheRunBefore) {
+TEST(StartedAgain, ResumesOverTheWeightsOfTheRunBefore) {
   for (const char* overwrite : {"logging.overwrite=true", "logging.overwrite=false"}) {
     for (const bool checkpoints : {false, true}) {
       SCOPED_TRACE(overwrite + std::string(checkpoints ? " checkpoints" : ""));
@@ -45,7 +45,7 @@ TEST(StartedAgain, OverTheWeightsOfTheRunBefore) {
   }
 }
 
-TEST(StartedAgain, BeforeItsFirstCheckpoint) {
+TEST(StartedAgain, BeginsAnewBeforeItsFirstCheckpoint) {
   const TempDir dir;
   Job(every_second(dir)).run();
   die_at(1, every_second(dir, {"logging.overwrite=true", "checkpoint.resume=never"}));
@@ -53,7 +53,7 @@ TEST(StartedAgain, BeforeItsFirstCheckpoint) {
 }
 
 // The copy still owns the weights that it has recognised as its own after their checkpoint is gone.
-TEST(StartedAgain, ACopyThatHasGoneOn) {
+TEST(StartedAgain, ACopyThatWasContinuedResumes) {
   const TempDir dir, copy;
   Job(every_second(dir)).run();
   fs::copy(dir.path(), copy.path(), fs::copy_options::recursive);
@@ -75,7 +75,7 @@ TEST(StartedAgain, ARunMayReplaceTheWeightsThatItLoads) {
       HasSubstr("beginning with the weights of " + (dir / "w")));
 }
 
-TEST(StartedAgain, AFolderCalledLatestIsSomebodys) {
+TEST(StartedAgain, AFolderCalledLatestIsNotReplaced) {
   const TempDir dir;
   fs::create_directories(dir / "w/latest/mine");
   EXPECT_THAT(message_of<RequestError>([&] { Job(every_second(dir)).run(); }),
@@ -84,7 +84,7 @@ TEST(StartedAgain, AFolderCalledLatestIsSomebodys) {
   EXPECT_TRUE(fs::exists(dir / "w/latest/mine"));
 }
 
-TEST(StartedAgain, WhatWasSetAsideIsNoSetOfWeightsEither) {
+TEST(StartedAgain, AQuarantinedCheckpointIsNotTakenForWeightsAlone) {
   const TempDir dir, other;
   Job(every_second(dir)).run();
   Job(every_second(dir, {"checkpoint.load=4"})).run();

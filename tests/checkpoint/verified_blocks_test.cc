@@ -54,7 +54,7 @@ class VerifiedBlocksTest : public ::testing::Test {
   std::map<std::string, std::string> texts_;
 };
 
-TEST_F(VerifiedBlocksTest, ManyThreadsGetWhatTheFilesHoldAndTheErrorsOfDamagedBlocks) {
+TEST_F(VerifiedBlocksTest, ManyThreadsGetTheFilesBytesAndTheErrorsOfDamagedBlocks) {
   texts_["a"][checkpoint_block + 100] ^= 1;
   write("a");
   const auto blocks = VerifiedBlocks::of(folder_.path(), manifest_);

@@ -24,7 +24,7 @@ class AvailableMemory : public ::testing::Test {
   TempDir root_;
 };
 
-TEST_F(AvailableMemory, WithoutGroupsIsWhatTheSystemSays) {
+TEST_F(AvailableMemory, WithoutGroupsIsThatOfTheSystem) {
   EXPECT_EQ(available(), 102'400);
   write("/proc/self/cgroup", "0::/\n");
   EXPECT_EQ(available(), 102'400);

@@ -86,9 +86,9 @@ TEST(BlockPool, BlocksNeverOverlapAndLieInOneSegment) {
     // All blocks have merged again: the pool hands out each segment as one block, without a new
     // one.
     const std::int64_t segments = pool.figures().segments;
-    const auto whole = device.held;
+    const auto before = device.held;
     std::vector<std::byte*> again;
-    for (const auto& segment : whole) again.push_back(pool.take(segment.second));
+    for (const auto& segment : before) again.push_back(pool.take(segment.second));
     EXPECT_EQ(pool.figures().segments, segments);
     pool.take(1);
     EXPECT_EQ(pool.figures().segments, segments + 1);
@@ -117,7 +117,7 @@ TEST(BlockPool, TakesTheSmallestThatIsLargeEnough) {
 
 // The pool holds 64 MiB, of which every second block is freed. The 16 MiB requested next fit into
 // none of the gaps.
-TEST(BlockPool, GivesBackWhatLiesUnusedBeforeItTakesMore) {
+TEST(BlockPool, GivesBackUnusedBlocksBeforeItTakesMore) {
   constexpr std::size_t mib = std::size_t{1} << 20;
   class LazyDevice final : public FakeDevice {
    public:

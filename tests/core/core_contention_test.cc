@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(ContentionDetector, CoresAreWantedAfterThreeBusyStretchesUntilTenAreCalm) {
+TEST(ContentionDetector, FindsContentionAfterThreeBusyIntervalsUntilTenAreCalm) {
   ContentionDetector rule;
   for (int i = 0; i < 2; ++i) rule.add(milliseconds(100), milliseconds(90));
   rule.add(milliseconds(100), milliseconds(10));  // a tenth: busy intervals count anew

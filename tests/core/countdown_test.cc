@@ -9,27 +9,27 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(Countdown, AGapInWhichNobodyLookedCountsForAPartOnly) {
+TEST(Countdown, AGapBetweenTwoChecksCountsForAPartOnly) {
   Countdown countdown(milliseconds(80));
   std::this_thread::sleep_for(milliseconds(300));  // as if the process had been stopped
   EXPECT_FALSE(countdown.over());
 }
 
-TEST(Countdown, EndsAfterItsLimitWhereSomebodyLooks) {
+TEST(Countdown, EndsAfterItsLimitIfItIsCheckedRegularly) {
   const auto begin = Countdown::Clock::now();
   Countdown countdown(milliseconds(80));
   while (!countdown.over()) std::this_thread::sleep_until(countdown.next_look());
   EXPECT_GE(Countdown::Clock::now() - begin, milliseconds(80));
 }
 
-TEST(Countdown, ProgressGivesTheWholeLimitAgain) {
+TEST(Countdown, ProgressGivesTheFullLimitAgain) {
   Countdown countdown(milliseconds(50));
   while (!countdown.over()) std::this_thread::sleep_until(countdown.next_look());
   countdown.restart();
   EXPECT_FALSE(countdown.over());
 }
 
-TEST(Countdown, AnExcuseGivesTheWholeLimitAgain) {
+TEST(Countdown, AnExcuseGivesTheFullLimitAgain) {
   int excuses = 2;
   const auto begin = Countdown::Clock::now();
   Countdown countdown(milliseconds(50), [&] { return excuses-- > 0; });

@@ -38,7 +38,7 @@ TEST(ExactSum, AnyOrderAndGroupingGiveTheSameBits) {
     std::mt19937 random(seed);
     for (int trial = 0; trial < 10; ++trial) {
       std::shuffle(values.begin(), values.end(), random);
-      // The values are dealt to several ranks, whose states are added element by element.
+      // The values are distributed over several ranks, whose states are added element by element.
       const std::size_t ranks = 1 + random() % 9;
       std::vector<ExactSum> parts(ranks);
       for (const double v : values) parts[random() % ranks].add(v);
@@ -81,7 +81,7 @@ TEST(ExactSum, CancellationLosesNothingAndExtremesFit) {
   EXPECT_EQ(sum_of({-most}), -most);
 }
 
-TEST(ExactSum, ANonFiniteValueMakesItNaNWhateverElseIsAdded) {
+TEST(ExactSum, ANonFiniteValueMakesItNaN) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bad : {infinity, -infinity, std::nan("")}) {
     EXPECT_TRUE(std::isnan(sum_of({1.0, bad, 2.0})));

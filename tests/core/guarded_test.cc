@@ -76,7 +76,7 @@ TEST_F(GuardedTest, TheSourceOfACopyMayBeReusedAtOnce) {
   EXPECT_EQ(context.to_host<float>(x), (std::vector<float>{5, 6, 7, 8}));
 }
 
-TEST_F(GuardedTest, WhatAReaderFillsComesInTheStreamsOrder) {
+TEST_F(GuardedTest, HostWritesComeInTheStreamsOrder) {
   stall();
   scale(context, x, 10);
   context.write_on_host(x.flat(1, 2), [](std::span<std::byte> out) {

@@ -49,7 +49,7 @@ TEST(Turns, SharesUntilTheOtherHasEnded) {
   EXPECT_THAT(shares, ElementsAre(true, true, false));
 }
 
-// Both stacks are unwound, so that what they hold is freed.
+// Both stacks are unwound, so that their objects are freed.
 TEST(Turns, AnErrorOfOneUnwindsTheOther) {
   for (const bool first_throws : {true, false}) {
     Turns turns;

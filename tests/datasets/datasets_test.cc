@@ -16,7 +16,7 @@ using testing::message_of;
 using testing::spit;
 using testing::TempDir;
 
-TEST(Datasets, SplitCutsEachStreamInOrderWithoutOverlap) {
+TEST(Datasets, SplitDividesEachStreamInOrderWithoutOverlap) {
   EXPECT_THAT(split_edges(1000, {949, 50, 1}), ElementsAre(949, 999));
   EXPECT_THAT(split_edges(1001, {0.9, 0.1, 0}), ElementsAre(901, 1001));
   EXPECT_THAT(split_edges(77, {1, 0, 0}), ElementsAre(77, 77));
@@ -99,7 +99,7 @@ TEST(Datasets, AllProblemsAreNamedAtOnceWithTheirPlaces) {
 }
 
 // All sources share the tokenizer, so its error names no source.
-TEST(Datasets, WhatIsWrongWithTheTokenizerIsSaidOnce) {
+TEST(Datasets, AnErrorOfTheTokenizerIsReportedOnce) {
   const TempDir dir;
   spit(dir / "a.jsonl", "{\"text\": \"a\"}");
   spit(dir / "b.jsonl", "{\"text\": \"b\"}");

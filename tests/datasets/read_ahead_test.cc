@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-TEST(ReadAhead, ReadsTheNextIterationBesideThisOne) {
+TEST(ReadAhead, ReadsTheNextIterationConcurrently) {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::int64_t> read;

@@ -157,7 +157,7 @@ TEST(Interleave, JumpsForwardAndBackLandWhereWalkingDoes) {
   EXPECT_THROW(Interleave(std::vector<double>{std::nan("")}), RequestError);
 }
 
-TEST(Interleave, CountsWhatEachSourceHasGiven) {
+TEST(Interleave, CountsTheSamplesOfEachSource) {
   const std::vector<double> weights{3, 1.5, 0, 0.25};
   Interleave walks(weights), asked(weights);
   std::vector<std::int64_t> drawn(weights.size());
@@ -242,7 +242,7 @@ TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {
   EXPECT_THROW(second.fill(0, 4, batch), Error);
 }
 
-TEST(BatchSampler, ShufflingVisitsEachSampleOnceAnEpochByTheSeedAlone) {
+TEST(BatchSampler, ShufflingTakesEachSampleOnceAnEpochByTheSeedAlone) {
   const auto order = [](std::uint64_t seed) {
     BatchSampler sampler(dataset({{801, 1}}, 8, true, seed), {10, 10, 0, 1});
     std::vector<std::int32_t> starts;

@@ -90,7 +90,7 @@ TEST_F(TokenSources, TextIsOneTokenAByte) {
 
 // Another process truncates the file while it is read. Its pages are gone, and access through a
 // memory map would raise SIGBUS.
-TEST_F(TokenSources, AFileThatIsCutMeanwhileIsAnErrorWithItsName) {
+TEST_F(TokenSources, AFileThatIsTruncatedMeanwhileIsAnErrorWithItsName) {
   spit(dir_ / "t.txt", std::string(1 << 20, 'x'));
   write_pair({.lengths = {1 << 19}, .pointers = {0}, .documents = {0, 1}},
              std::string(1 << 20, '\1'));
@@ -151,7 +151,7 @@ TEST_F(TokenSources, ATokenBeyondTheVocabularyNamesFilePositionAndToken) {
   }
 }
 
-TEST_F(TokenSources, APathThatNamesNoDataIsRefusedWithWhatIsMissing) {
+TEST_F(TokenSources, APathThatNamesNoDataIsRefusedWithTheReason) {
   const auto open = [&](const std::string& path) {
     return message_of<RequestError>([&] { open_token_source(path, 256); });
   };
@@ -173,7 +173,7 @@ TEST_F(TokenSources, APathThatNamesNoDataIsRefusedWithWhatIsMissing) {
   EXPECT_THAT(open(dir_ / "c"), HasSubstr("c.idx is missing"));
 }
 
-TEST_F(TokenSources, ADamagedIndexIsRefusedWithTheRuleItBreaks) {
+TEST_F(TokenSources, ADamagedIndexIsRefusedWithTheReason) {
   ASSERT_EQ(rejects(Index{}), "");
   const auto spoiled = [&](auto spoil) {
     Index index;

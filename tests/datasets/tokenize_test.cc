@@ -128,7 +128,7 @@ class Tokenizing : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(Tokenizing, ATextOfManyBlocksHasTheTokensOfTheWhole) {
+TEST_F(Tokenizing, ATextOfManyBlocksIsTokenizedAsInOneBlock) {
   const std::string text = long_text(2'000'000);
   spit(dir_ / "a.txt", text);
   for (const char* kind :
@@ -181,7 +181,7 @@ TEST_F(Tokenizing, CompressedFilesAreReadAsTheirToolsReadThem) {
   }
 }
 
-TEST_F(Tokenizing, LinesMayHoldWhatPythonWritesInOtherMembers) {
+TEST_F(Tokenizing, OtherMembersMayHoldAllValuesThatPythonWrites) {
   const DocumentEncoder encoder = golden_encoder();
   for (const char* other :
        {"1e999", "-1E+999", "NaN", "Infinity", "-Infinity", "123456789012345678901234567890",
@@ -192,7 +192,7 @@ TEST_F(Tokenizing, LinesMayHoldWhatPythonWritesInOtherMembers) {
   }
 }
 
-TEST_F(Tokenizing, WhatIsNoJsonIsRefusedInAnyMember) {
+TEST_F(Tokenizing, InvalidJsonIsRefusedInAnyMember) {
   for (const char* wrong : {"01", "1.", ".5", "1e", "+1", "nan", "tru", "'a'", "{a: 1}", "[1,]",
                             "{\"a\": 1,}", "\"\\x\"", "\"\\u12g4\"", "\"\t\"", "1 2", ""}) {
     EXPECT_THAT(refusal("w.jsonl", fmt::format("{{\"o\": {}, \"text\": \"one\"}}", wrong)),
@@ -252,7 +252,7 @@ TEST_F(Tokenizing, HalvesOfPairsThatMatchAPatternAreThePairs) {
   }
 }
 
-TEST_F(Tokenizing, WhatHoldsOtherFilesIsNoText) {
+TEST_F(Tokenizing, AnArchiveIsNoText) {
   for (const char* name : {"a.tar", "a.tar.gz", "a.zip", "a.parquet.gz", "a.txt.xz"}) {
     spit(dir_ / name, "some bytes");
     EXPECT_THROW(open(dir_ / name, golden_encoder()), RequestError) << name;
@@ -271,7 +271,7 @@ TEST_F(Tokenizing, JsonHasALineForEachDocument) {
 }
 
 // Lines and rows are split in the same way as texts.
-TEST_F(Tokenizing, ALongLineHasTheTokensOfTheWhole) {
+TEST_F(Tokenizing, ALongLineIsTokenizedAsInOneBlock) {
   const std::string text = long_text(3'000'000);
   spit(dir_ / "a.jsonl", json_text(nlohmann::json{{"text", text}}));
   for (const char* name :
@@ -288,7 +288,7 @@ TEST_F(Tokenizing, BytesEndDocumentsWithALine) {
   EXPECT_THAT(all(*open(dir_ / "a.jsonl", {})), ElementsAre('a', 'b', '\n'));
 }
 
-TEST_F(Tokenizing, WhatIsNotUtf8IsReplacedIfAsked) {
+TEST_F(Tokenizing, InvalidUtf8IsReplacedIfAsked) {
   DocumentEncoder encoder = golden_encoder();
   encoder.replace_errors = true;
   spit(dir_ / "a.txt", "a\xff\xe2\x82z\n");
@@ -297,7 +297,7 @@ TEST_F(Tokenizing, WhatIsNotUtf8IsReplacedIfAsked) {
   EXPECT_EQ(all(*open(dir_ / "a.jsonl", encoder)), expected(encoder, {"a\ufffdz"}));
 }
 
-TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
+TEST_F(Tokenizing, UnreadableTextIsRefusedWithFileAndLine) {
   EXPECT_THAT(
       refusal("u.txt", "one\ntwo \xff\n"),
       HasSubstr(
@@ -358,7 +358,7 @@ TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
 
 // The text has 70 MiB without a split point, in 100 kB. It is refused before all of it is in
 // memory.
-TEST_F(Tokenizing, ABombIsGivenUp) {
+TEST_F(Tokenizing, ADecompressionBombIsRefused) {
   EXPECT_THAT(refusal("bomb.txt.gz", gzipped(std::string(70 << 20, 'a'))),
               HasSubstr("bomb.txt.gz:1: the tokenizer can't tell where to cut the text in 64 MiB"));
   EXPECT_THAT(refusal("bomb.jsonl.gz", gzipped("{}\n" + std::string(70 << 20, ' '))),
@@ -392,7 +392,7 @@ TEST_F(Tokenizing, TokensAreMadeOnceAndFoundByContents) {
   EXPECT_EQ(open(dir_ / "copy.txt", other, false), nullptr);
 }
 
-TEST_F(Tokenizing, ACacheThatIsNotWholeIsMadeAnew) {
+TEST_F(Tokenizing, ADamagedCacheIsMadeAnew) {
   const DocumentEncoder encoder = golden_encoder();
   const std::string text = long_text(100'000);
   spit(dir_ / "a.txt", text);
@@ -455,7 +455,7 @@ TEST_F(Tokenizing, BytesOfTheTextAreKnownBeforeTheEndOfEachDocument) {
   EXPECT_EQ(open(dir_ / "b.txt", replacing)->text_marks()->list().back().bytes, 5);
 }
 
-TEST_F(Tokenizing, MarksOfManyDocumentsAreSome) {
+TEST_F(Tokenizing, MarksOfManyDocumentsAreThinnedOut) {
   TextMarks marks;
   for (std::int64_t i = 1; i <= 100'000; ++i) marks.add({i, 3 * i});
   EXPECT_LT(marks.list().size(), 9'000u);
@@ -475,7 +475,7 @@ TEST_F(Tokenizing, MarksOfManyDocumentsAreSome) {
 }
 
 // Later starts then read neither the text nor all of its tokens.
-TEST_F(Tokenizing, WhatFilesHoldIsRemembered) {
+TEST_F(Tokenizing, HashesOfFilesAreStored) {
   const DocumentEncoder encoder = golden_encoder();
   spit(dir_ / "a.txt", "some text");
   const TextAccess access{
@@ -492,7 +492,7 @@ TEST_F(Tokenizing, WhatFilesHoldIsRemembered) {
 
 // Several threads open the text at once: one tokenizes, the others wait, and all get the same
 // tokens.
-TEST_F(Tokenizing, OneTokenizesForAll) {
+TEST_F(Tokenizing, OneThreadTokenizesForAll) {
   const std::string text = long_text(500'000);
   spit(dir_ / "a.txt", text);
   const DocumentEncoder encoder = golden_encoder();

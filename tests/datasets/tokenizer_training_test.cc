@@ -65,9 +65,9 @@ TEST(TokenizerTraining, GivesTheFilesOfHuggingFace) {
   EXPECT_EQ(train_tokenizer(request).text, read_file(golden("llama3.json")));
 }
 
-TEST(TokenizerTraining, ReadsWhatTrainingReads) {
+TEST(TokenizerTraining, ReadsTheFilesThatTrainingReads) {
   TempDir dir;
-  const std::string text = read_file(golden("txt")), whole = read_file(golden("by_line.json"));
+  const std::string text = read_file(golden("txt")), expected = read_file(golden("by_line.json"));
   std::filesystem::create_directory(dir / "texts");
   gzFile file = ::gzopen((dir / "texts/a.txt.gz").c_str(), "wb");
   ASSERT_EQ(::gzwrite(file, text.data(), static_cast<unsigned>(text.size())), std::ssize(text));
@@ -77,10 +77,10 @@ TEST(TokenizerTraining, ReadsWhatTrainingReads) {
   TokenizerTraining request = training_on(dir / "texts");
   request.report = [&](const std::string& line) { messages.push_back(line); };
   const TrainedTokenizer trained = train_tokenizer(request);
-  EXPECT_EQ(trained.text, whole);
+  EXPECT_EQ(trained.text, expected);
   EXPECT_EQ(trained.text_bytes, text.size());
   EXPECT_THAT(messages, ::testing::ElementsAre(HasSubstr("left out: ")));
-  EXPECT_EQ(train_tokenizer(training_on(dir / "texts/*.gz")).text, whole);
+  EXPECT_EQ(train_tokenizer(training_on(dir / "texts/*.gz")).text, expected);
 }
 
 // The text is read in lines or as a whole, and with little memory.

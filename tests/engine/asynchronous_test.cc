@@ -126,7 +126,7 @@ TEST(Asynchronous, PipeDream2bwGivesTheBitsOfTheSerialProgram) {
 }
 
 // Gradients are reduced once a step or for each micro-batch, which is the default of ZeRO stage 2.
-TEST(Asynchronous, ZeroAndTensorParallelismGoWithBothKinds) {
+TEST(Asynchronous, ZeroAndTensorParallelismWorkWithBothKinds) {
   for (const std::string schedule : {"pipedream", "pipedream_2bw"}) {
     for (const char* each : {"false", "true"}) {
       SCOPED_TRACE(schedule + " reduce_each_micro_batch " + each);
@@ -152,13 +152,13 @@ TEST(Asynchronous, ZeroAndTensorParallelismGoWithBothKinds) {
       EXPECT_EQ(sharded.norms, plain.norms);
       // Sums over tensor ranks are added in another order, a small difference. Weight versions that
       // are too old or too new differ by more.
-      const Trajectory whole = train(2, 1);
-      EXPECT_LT(largest_relative_difference(plain.losses, whole.losses), 1e-6);
+      const Trajectory unsharded = train(2, 1);
+      EXPECT_LT(largest_relative_difference(plain.losses, unsharded.losses), 1e-6);
     }
   }
 }
 
-TEST(Asynchronous, EvaluationAndSavedWeightsSayTheirVersion) {
+TEST(Asynchronous, EvaluationAndSavedWeightsNameTheirVersion) {
   for (const std::string schedule : {"pipedream", "pipedream_2bw"}) {
     SCOPED_TRACE(schedule);
     const TempDir dir;

@@ -1,5 +1,6 @@
 #include "engine/evaluator.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -76,6 +77,40 @@ TEST(Evaluator, ACacheChangesNoLogits) {
       }
     });
   }
+}
+
+// A layer with a window has room for two windows, whatever the text's length, and the logits of the
+// last token are those of the uncached text.
+TEST(Evaluator, ACacheKeepsTwoWindowsOfALayerWithAWindow) {
+  constexpr std::int64_t length = 40, window = 3;
+  const TempDir dir;
+  const Config config =
+      seeded_config("llama", dir.path(),
+                    {"model.architecture=qwen3", "model.num_layers=3", "model.head_dim=6",
+                     fmt::format("model.max_position_embeddings={}", length),
+                     fmt::format("model.sliding_window={}", window), "model.window_layers=[0,2]"});
+  const std::int64_t row = 2 * config.model.num_query_groups * config.model.head_dim *
+                           static_cast<std::int64_t>(sizeof(float));
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    Context& context = own.model.context();
+    std::vector<std::int32_t> tokens;
+    for (std::int32_t t = 0; t < length; ++t) tokens.push_back(t * t % 500);
+    const std::vector<float> all = own.evaluator.next_logits(tokens);
+    const auto bytes = [&] {
+      context.synchronize();
+      return context.ledger().figures().current[static_cast<std::size_t>(Category::activation)];
+    };
+    const std::int64_t before = bytes();
+    KeyValueCache cache(length);
+    std::vector<float> last;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      last = own.evaluator.next_logits(std::span(tokens).subspan(i, 1), cache,
+                                       static_cast<std::int64_t>(i));
+      ASSERT_EQ(bytes() - before, (length + 2 * 2 * window) * row) << "after token " << i;
+    }
+    ASSERT_EQ(last.size(), all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(last[i], all[i], 2e-5);
+  });
 }
 
 TEST(Evaluator, GivesNoLogitsOfAPartOfAModel) {

@@ -155,7 +155,7 @@ TEST(PostValidation, ClippingNowAndThenChangesNoBit) {
   }
 }
 
-TEST(PostValidation, AnOverflowIsTakenBackOnEveryRank) {
+TEST(PostValidation, AnOverflowIsRolledBackOnEveryRank) {
   const Overrides skip{"training.on_non_finite=skip", "gradient_clipping=0"};
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
@@ -174,7 +174,7 @@ TEST(PostValidation, AnOverflowIsTakenBackOnEveryRank) {
   }
 }
 
-TEST(PostValidation, TheNextIterationIsGivenUpWhereTheRunEnds) {
+TEST(PostValidation, TheNextIterationIsRolledBackWhereTheRunEnds) {
   const TempDir dir;
   const auto weights_after = [&](const std::string& kind, int train_iters, int stop_at,
                                  const Overrides& more) {
@@ -197,9 +197,9 @@ TEST(PostValidation, TheNextIterationIsGivenUpWhereTheRunEnds) {
   const auto [steps, stopped] = weights_after("zb_h2", 9, 3, {});
   EXPECT_GE(steps, 4U);
   EXPECT_LE(steps, 5U);
-  const auto [all, whole] = weights_after("1f1b", static_cast<int>(steps), 0, {});
+  const auto [all, reference] = weights_after("1f1b", static_cast<int>(steps), 0, {});
   EXPECT_EQ(all, steps);
-  EXPECT_TRUE(stopped == whole);
+  EXPECT_TRUE(stopped == reference);
 }
 
 TEST(PostValidation, AnOverflowEndsTheRunWithTheIterationThatHadIt) {
@@ -217,7 +217,7 @@ TEST(PostValidation, AnOverflowEndsTheRunWithTheIterationThatHadIt) {
   }
 }
 
-TEST(PostValidation, EvaluationWantsASettledUpdate) {
+TEST(PostValidation, EvaluationNeedsTheResultOfTheStep) {
   const TempDir dir;
   const Config config = seeded_config(
       "llama", dir.path(),

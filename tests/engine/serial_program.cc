@@ -34,7 +34,7 @@ class Serial {
         m_(config.num_microbatches()),
         tokens_(static_cast<double>(config.batch.global_batch_size) *
                 static_cast<double>(config.data.sequence_length)),
-        parallel_(parallel_context_of(config, topology_)),
+        parallel_(parallel_context_of(config.parallel, config.activation_checkpointing, topology_)),
         chunks_(build_chunks(model.architecture(), model.shape(), parallel_, split, all(split))),
         buckets_(context_, backward_groups(chunks_),
                  {.limits = bucket_limits(config.zero_optimization, config.parallel)}, topology_),

@@ -24,7 +24,7 @@ Overrides stage(int stage, bool each) {
 }
 
 const Overrides all_in_shards{"zero_optimization.stage3_param_persistence_threshold=0"};
-const Overrides vectors_whole{"zero_optimization.stage3_param_persistence_threshold=200"};
+const Overrides vectors_replicated{"zero_optimization.stage3_param_persistence_threshold=200"};
 const Overrides small_buckets{"zero_optimization.reduce_bucket_size=3000",
                               "zero_optimization.allgather_bucket_size=5000"};
 const Overrides full{"activation_checkpointing.granularity=full"};
@@ -60,7 +60,7 @@ TEST(Zero, StagesReductionsAndPipelinesAreBitwiseIdentical) {
                  (each ? ", each micro-batch" : ", once"));
     // The other settings vary with the combination.
     Overrides more = stage(z, each);
-    if (z == 3) more = more + (data == 3 ? vectors_whole : all_in_shards);
+    if (z == 3) more = more + (data == 3 ? vectors_replicated : all_in_shards);
     if (z == 2 && tensor == 2) more = more + small_buckets;
     if (layout.pipeline == 2 && z != 1) more = more + full;
     expect_same_bits(outcome("gpt2", layout, more), plain.of({data, tensor, 1}, stage(0, each)));
@@ -68,7 +68,7 @@ TEST(Zero, StagesReductionsAndPipelinesAreBitwiseIdentical) {
 }
 
 // Sums over buckets, such as Adafactor's means, are over the same buckets in every stage.
-TEST(Zero, BucketsAreCutAlikeInEveryStage) {
+TEST(Zero, BucketsHaveTheSameSizeInEveryStage) {
   const TempDir dir;
   const Overrides sizes{"zero_optimization.reduce_bucket_size=5000",
                         "zero_optimization.allgather_bucket_size=3000"};
@@ -108,7 +108,7 @@ TEST(Zero, EveryFlushScheduleTakesEveryStage) {
 
 // A row-parallel layer computes its bias gradient from the rank's own rows, together with its
 // weight gradient.
-TEST(Zero, BiasesUnderSequenceParallelismWhereWeightsComeLate) {
+TEST(Zero, DelayedWeightGradientsChangeNoBitUnderSequenceParallelism) {
   const Overrides sequence{"parallel.sequence_parallel=true"};
   for (const bool each : {false, true}) {
     const Outcome plain = outcome("gpt2", {2, 2, 1}, sequence + stage(0, each));
@@ -122,7 +122,7 @@ TEST(Zero, BiasesUnderSequenceParallelismWhereWeightsComeLate) {
   }
 }
 
-TEST(Zero, LlamaUnderSequenceParallelism) {
+TEST(Zero, LlamaIsBitwiseIdenticalUnderSequenceParallelism) {
   const Overrides sequence{"parallel.sequence_parallel=true"};
   const std::vector<const char*> granularities{"none", "selective", "full"};
   Plain plain("llama");
@@ -285,7 +285,7 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
   }
 }
 
-TEST(Zero, UntiedTablesAndMoreRanksThanATinyParameterHasElements) {
+TEST(Zero, AllowsMoreRanksThanATinyParameterHasElements) {
   const Overrides untied{"model.tie_word_embeddings=false", "batch.global_batch_size=16"};
   const Outcome plain = outcome("gpt2", {8, 1, 1}, untied + stage(0, true));
   for (const int z : {1, 2, 3}) {

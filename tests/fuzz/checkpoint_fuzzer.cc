@@ -31,9 +31,9 @@ std::string summed(const std::string& text, const std::map<std::string, std::str
     value = {{"bytes", bytes.size()}, {"blocks", nlohmann::ordered_json::array()}};
     if (!bytes.empty()) value["blocks"].push_back(hex64(crc64(bytes)));
   }
-  std::string whole = json_text(document);
-  whole.pop_back();
-  return whole + ",\n\"root\": \"" + hex64(crc64(whole)) + "\"}\n";
+  std::string written = json_text(document);
+  written.pop_back();
+  return written + ",\n\"root\": \"" + hex64(crc64(written)) + "\"}\n";
 }
 
 const Config& small_config() {
@@ -63,12 +63,12 @@ void fuzz_checkpoint(std::string_view input) {
   if (manifest.files.contains(kConfig)) {
     accepted([&] { config_differences(reader.text(kConfig), small_config(), kConfig); });
   }
-  const bool whole = damages(folder, manifest).empty();
+  const bool complete = damages(folder, manifest).empty();
   const bool read = std::ranges::all_of(manifest.tensors, [&](const auto& tensor) {
     return accepted([&] { tensor_sum(reader, tensor.first); });
   });
-  require(read == whole, "of a checkpoint without damages each tensor can be read");
-  if (whole) {
+  require(read == complete, "of a checkpoint without damages each tensor can be read");
+  if (complete) {
     CheckpointReader other(folder);
     require(differences(reader, other).empty(), "a checkpoint is like itself");
   }

@@ -19,7 +19,7 @@ void fuzz_json(std::string_view input) {
   nlohmann::json value;
   const nlohmann::json plain = json_or_null(input);
   if (!accepted([&] { value = parse_json(input, "file.json"); })) return;
-  require(value == plain, "what is read strictly is read alike by the library");
+  require(value == plain, "the library reads the same value");
   require(!value.is_structured() || depth_of(value) <= kMaxJsonDepth, "the depth has a limit");
   require(parse_json(json_text(value), "written") == value &&
               parse_json(json_text(value, 2), "written") == value,

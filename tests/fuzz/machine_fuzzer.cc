@@ -20,7 +20,7 @@ void fuzz_machine(std::string_view input) {
   require(time(machine.device.launch) && time(machine.inside.latency) &&
               time(machine.across.latency) && time(machine.device.taken_by_collectives) &&
               time(machine.device.skew),
-          "what may be 0 is a number");
+          "latencies and overheads are finite numbers");
   require(std::isfinite(collective_seconds(machine, Operation::all_reduce, 1e6, {16, 8})),
           "collectives take a number of seconds");
   for (const double part :

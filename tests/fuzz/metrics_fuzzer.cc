@@ -25,9 +25,9 @@ void fuzz_metrics(std::string_view input) {
     const auto lines = read_metrics(path);
     for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
       require(lines[i]["iteration"].get<std::int64_t>() <= last,
-              "what a run goes on from is not after its beginning");
+              "a resumed run keeps no iteration after its beginning");
     }
-    require(lines.back()["iteration"] == last + 1, "what a run adds is the last line");
+    require(lines.back()["iteration"] == last + 1, "a line that a run adds is the last one");
   }
   counter.ended(1);
   text_of(counter.now());

@@ -17,9 +17,9 @@ void fuzz_names(std::string_view input) {
   require(!iteration || checkpoint_name(*iteration) == name, "an iteration has one folder's name");
   if (is_iteration(name)) std::stoll(name);
   const std::string shown = printable(name, name.size());
-  require(printable(shown, shown.size()) == shown, "what may be shown is shown as it is");
+  require(printable(shown, shown.size()) == shown, "printable text stays as it is");
   const std::string lines = printable_lines(name);
-  require(printable_lines(lines) == lines, "what may be shown is shown as it is");
+  require(printable_lines(lines) == lines, "printable text stays as it is");
 }
 
 }  // namespace trident::fuzzing

@@ -21,7 +21,8 @@ void fuzz_starts(std::string_view input) {
   require(after.list.size() == before.list.size() + 1 || before.list.size() >= 10'000,
           "no start is forgotten");
   for (const Starts::Start& one : before.list) {
-    require(!after.leads_here(one.id, 8) || one.id == id, "what was saved later leads nowhere");
+    require(!after.leads_here(one.id, 8) || one.id == id,
+            "a later save of an earlier start is no ancestor");
   }
   record_on_nodes(real_files(), folder, before.run, id);
   require(read_starts(folder).any_on_nodes(), "that nodes have something is kept");

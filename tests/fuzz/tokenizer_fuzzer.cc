@@ -35,7 +35,7 @@ void fuzz_tokenizer(std::string_view input) {
   } catch (const Error&) {
     return;  // no token for a character, or too slow an expression
   }
-  require(ids == parts, "parts have the ids of the whole");
+  require(ids == parts, "parts have the ids of the undivided text");
   for (const std::int32_t id : ids) {
     require(id < tokenizer->vocab_size() && tokenizer->token_of(id), "ids are tokens");
   }

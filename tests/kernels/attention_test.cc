@@ -412,7 +412,7 @@ TEST_P(AttentionTest, GradientsOfPartsOfTheKeysAddUp) {
   const AttentionShape s{1, 150, 4, 2, 12};
   const reference::Attention a{s};
   const Values qkv = random(150 * s.row(), "qkv", 1.5), grad = random(150 * s.out_row(), "grad");
-  const Run whole = run(a, qkv, grad);
+  const Run full = run(a, qkv, grad);
   Values total(static_cast<std::size_t>(150 * s.row()), 0.0);
   for (const auto& [begin, count] : {std::pair{0, 41}, std::pair{41, 64}, std::pair{105, 45}}) {
     const Values some = part(qkv, s.row(), 1, 150, begin, count, 0, s.row());
@@ -425,10 +425,10 @@ TEST_P(AttentionTest, GradientsOfPartsOfTheKeysAddUp) {
     args.forward.shape = of_part;
     args.forward.in = keys;
     args.forward.in.query = {put(qkv, {150, s.row()}), 0};
-    args.forward.out = whole.out;
-    args.forward.log_sum_exp = whole.log_sum_exp;
+    args.forward.out = full.out;
+    args.forward.log_sum_exp = full.log_sum_exp;
     args.forward.mask.key_begin = begin;
-    args.grad_out = put(grad, whole.out.shape());
+    args.grad_out = put(grad, full.out.shape());
     args.grad = grads;
     args.grad.query = {grad_query, 0};
     attention_backward(context, args);
@@ -474,7 +474,7 @@ TEST_P(AttentionTest, RotaryTurnsPairsAndBack) {
 }
 
 // A text arrives in parts, of which the last ones are single positions.
-TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
+TEST_P(AttentionTest, CachedPositionsGiveTheResultOfTheFullSequence) {
   for (const reference::Attention& a : std::vector<reference::Attention>{
            {.shape = {2, 19, 4, 2, 12}},
            {.shape = {1, 9, 1, 1, 1}},
@@ -482,29 +482,29 @@ TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
            {.shape = {2, 140, 2, 1, 130}},
            {.shape = {2, 60, 4, 2, 12, 0, 7}, .window = 9},
            {.shape = {1, 30, 2, 1, 8}, .window = 5, .sinks = {1, -2}}}) {
-    const AttentionShape& whole = a.shape;
-    const Values qkv = random(whole.batch * whole.sequence * whole.row(), "qkv", 1.5);
+    const AttentionShape& full = a.shape;
+    const Values qkv = random(full.batch * full.sequence * full.row(), "qkv", 1.5);
     const Values want = a.forward(qkv);
-    const std::int64_t positions = whole.sequence + 3;
+    const std::int64_t positions = full.sequence + 3;
     const Tensor cache =
-        empty({whole.batch, positions, whole.groups * (whole.head_dim + whole.value_dim())});
-    for (std::int64_t begin = 0; begin < whole.sequence;) {
-      AttentionShape step = whole;
-      step.sequence = begin == 0 ? whole.sequence / 2 : begin + 3 < whole.sequence ? 2 : 1;
+        empty({full.batch, positions, full.groups * (full.head_dim + full.value_dim())});
+    for (std::int64_t begin = 0; begin < full.sequence;) {
+      AttentionShape step = full;
+      step.sequence = begin == 0 ? full.sequence / 2 : begin + 3 < full.sequence ? 2 : 1;
       const auto rows = [&](const Values& from, std::int64_t row) {
-        return part(from, row, whole.batch, whole.sequence, begin, step.sequence, 0, row);
+        return part(from, row, full.batch, full.sequence, begin, step.sequence, 0, row);
       };
       const Tensor out = empty({step.batch * step.sequence, step.out_row()});
       const CacheArgs args{.shape = step,
                            .begin = begin,
-                           .in = split_qkv(step, put(rows(qkv, whole.row()),
+                           .in = split_qkv(step, put(rows(qkv, full.row()),
                                                      {step.batch * step.sequence, step.row()})),
                            .cache = cache,
                            .window = a.window,
-                           .sinks = a.sinks.empty() ? Tensor() : put(a.sinks, {whole.heads})};
+                           .sinks = a.sinks.empty() ? Tensor() : put(a.sinks, {full.heads})};
       append_to_cache(context, args);
       attention_cached(context, args, out);
-      expect_near(out, rows(want, whole.out_row()), "out");
+      expect_near(out, rows(want, full.out_row()), "out");
       begin += step.sequence;
     }
   }
@@ -547,23 +547,23 @@ TEST_P(AttentionTest, RotaryTurnsNeighboursOfPartsOfHeads) {
 }
 
 TEST_P(AttentionTest, RotaryContinuesAfterOtherPositions) {
-  const AttentionShape whole{1, 9, 4, 2, 6};
-  const Values x = random(9 * whole.row(), "x");
-  const Tensor all = put(x, {9, whole.row()});
-  RotaryArgs args = rotary_of(whole, all);
+  const AttentionShape full{1, 9, 4, 2, 6};
+  const Values x = random(9 * full.row(), "x");
+  const Tensor all = put(x, {9, full.row()});
+  RotaryArgs args = rotary_of(full, all);
   args.frequencies.base = 500;
   rotary(context, args);
-  AttentionShape part = whole;
+  AttentionShape part = full;
   part.sequence = 4;
-  const auto from = x.begin() + 5 * whole.row();
-  const Tensor some = put(Values(from, x.end()), {4, whole.row()});
+  const auto from = x.begin() + 5 * full.row();
+  const Tensor some = put(Values(from, x.end()), {4, full.row()});
   RotaryArgs later = rotary_of(part, some);
   later.frequencies.base = 500;
   later.begin = 5;
   later.positions = 12;
   rotary(context, later);
   const Values want = get(all);
-  EXPECT_EQ(get(some), Values(want.begin() + 5 * whole.row(), want.end()));
+  EXPECT_EQ(get(some), Values(want.begin() + 5 * full.row(), want.end()));
   later.positions = 8;
   EXPECT_THROW(rotary(context, later), Error);
 }

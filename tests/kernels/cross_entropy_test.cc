@@ -60,7 +60,7 @@ class CrossEntropyTest : public KernelTest {
 };
 
 // A GPU may read rows of another width in other packs, but the sums must be the same. These rows
-// are longer than what a GPU keeps of them in shared memory.
+// are longer than the part that a GPU keeps in shared memory.
 TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
   constexpr std::int64_t valid = 60005;
   const Values logits = random(tokens * valid, "logits", 3);
@@ -89,7 +89,7 @@ TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
   EXPECT_EQ(found[1], found[2]);
 }
 
-TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
+TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheFullLossAndGradient) {
   for (const std::int64_t vocabulary : {2, 3, 17, 130}) {
     for (const float smoothing : {0.0f, 0.2f}) {
       const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
@@ -139,9 +139,10 @@ TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
   }
 }
 
-TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
+TEST_P(CrossEntropyTest, UnshardedRowsGiveLossAndGradientAtOnce) {
   // The sizes range from at most one value a thread to more than one pass of a block on a GPU. Some
-  // are about as long as what the emulated GPU keeps in shared memory, 7168 or 14336 values.
+  // are about as long as the rows that the emulated GPU keeps in shared memory, 7168 or 14336
+  // values.
   for (const std::int64_t vocabulary : {1, 3, 130, 4099, 7001, 7168, 14003, 14336, 20011}) {
     for (const float smoothing : {0.0f, 0.2f}) {
       // The width is odd, or a multiple of a pack.

@@ -14,11 +14,11 @@ constexpr std::int64_t lengths[] = {1, 3, 17, 65, 257, 70001};
 
 TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
   for (const std::int64_t n : lengths) {
-    const Tensor whole = put(random(n + 2, "y"), {n + 2});
-    const Values before = get(whole);
+    const Tensor full = put(random(n + 2, "y"), {n + 2});
+    const Values before = get(full);
     const Values x = random(n, "x");
-    add(context, put(x, {n}), whole.flat(1, n));
-    const Values after = get(whole);
+    add(context, put(x, {n}), full.flat(1, n));
+    const Values after = get(full);
     EXPECT_EQ(after.front(), before.front());
     EXPECT_EQ(after.back(), before.back());
     Values want = before;
@@ -198,14 +198,14 @@ TEST_P(ElementwiseTest, SquareSumsOfAllAreThoseOfEach) {
 
 TEST_P(ElementwiseTest, NormalValuesDependOnTheGlobalIndexAlone) {
   const std::int64_t rows = 7, columns = 10;
-  const Tensor whole = empty({rows, columns});
-  fill_normal(context, {.x = whole,
+  const Tensor full = empty({rows, columns});
+  fill_normal(context, {.x = full,
                         .key = 5,
                         .deviation = 2,
                         .mean = 1,
                         .global_rows = rows,
                         .global_columns = columns});
-  const Values all = get(whole);
+  const Values all = get(full);
   EXPECT_NEAR(all[13], 2 * double{random_normal(5, 13)} + 1, dtype == DType::f32 ? 1e-6 : 2e-2);
   // The slice begins in the middle and extends past the last row and column of the global tensor.
   const Tensor part = empty({4, 5});

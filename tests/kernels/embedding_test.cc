@@ -152,7 +152,7 @@ TEST_P(EmbeddingTest, PositionsWrapAtTheSequenceAndStartAtFirstRow) {
   expect_near(y, want, "x");
 }
 
-TEST_P(EmbeddingTest, PositionsGoOnAfterOthers) {
+TEST_P(EmbeddingTest, PositionsContinueAfterOthers) {
   const std::int64_t columns = 17;
   const Values table = random(7 * columns, "table"), x = random(4 * columns, "x");
   Values want = x;

@@ -123,7 +123,7 @@ TEST_P(GemmTest, WidenedProductsMatchTheReference) {
   }
 }
 
-TEST_P(GemmTest, OverwritesWhateverCHeld) {
+TEST_P(GemmTest, OverwritesTheOldValuesOfC) {
   for (const bool transpose_a : {false, true}) {
     const Tensor c = put_as(DType::f32, Values(6, NAN), {2, 3});
     gemm(context, {.a = put({1, 2}, transpose_a ? Shape{1, 2} : Shape{2, 1}),
@@ -139,7 +139,7 @@ TEST_P(GemmTest, OverwritesWhateverCHeld) {
 }
 
 // The sizes include odd ones and sizes for which libraries have fused kernels.
-TEST_P(GemmTest, GeluAndItsGradientGoWithTheProduct) {
+TEST_P(GemmTest, GeluAndItsGradientAreFusedWithTheProduct) {
   for (const auto& [m, n, k] : {Size{5, 17, 3}, Size{64, 128, 32}}) {
     const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
     const Shape shape{m, n};
@@ -172,7 +172,7 @@ TEST_P(GemmTest, GeluAndItsGradientGoWithTheProduct) {
   }
 }
 
-TEST_P(GemmTest, ABiasGradientGoesWithAWeightGradient) {
+TEST_P(GemmTest, ABiasGradientIsFusedWithAWeightGradient) {
   for (const auto& [m, n, k] : {Size{5, 17, 3}, Size{64, 128, 32}, Size{130, 24, 300}}) {
     const Values a = random(k * m, "a"), b = random(k * n, "b");
     for (const DType output : {DType::f32, dtype}) {

@@ -288,7 +288,7 @@ TEST_P(NormTest, HeadsAreNormedEachByTheSameWeight) {
   }
 }
 
-// Columns that two ranks hold give the norm of the whole rows.
+// Columns that two ranks hold give the norm of the full rows.
 TEST_P(NormTest, RowsOverSeveralRanksAreNormedByTheSquaresOfAll) {
   for (const auto& [rows, first, second] :
        {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 2, 1}, {5, 48, 19}, {3, 130, 6}}) {
@@ -300,14 +300,14 @@ TEST_P(NormTest, RowsOverSeveralRanksAreNormedByTheSquaresOfAll) {
     const HeadColumns y{empty({rows, all})}, grad_x{empty({rows, all})};
     struct Part {
       std::int64_t begin, count;
-      HeadColumns of(const HeadColumns& whole) const { return {whole.rows, begin}; }
+      HeadColumns of(const HeadColumns& full) const { return {full.rows, begin}; }
     };
     const std::vector<Part> parts{{0, first}, {first, second}};
     const auto weight_of = [&](const Part& part) {
       const auto at = of_weight.begin() + part.begin;
       return put(Values(at, at + part.count), {part.count});
     };
-    // Adds up what each part's `dots` fills in.
+    // Adds up the values that each part's `dots` fills in.
     const auto sum = [&](const auto& dots_of) {
       Values total(static_cast<std::size_t>(rows), 0.0);
       for (const Part& part : parts) {

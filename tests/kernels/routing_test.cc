@@ -263,7 +263,7 @@ TEST_P(RoutingTest, WeightsOfScoresOfZeroAreNumbers) {
 }
 
 // A rank may have no token.
-TEST_P(RoutingTest, NoTokens) {
+TEST_P(RoutingTest, AcceptsARankWithoutTokens) {
   const Router router{{.experts = 4, .topk = 2}, 0};
   const Routed r = run(router, {});
   const Tensor counts = context.empty({1, 4}, DType::i64, Category::activation);

@@ -105,7 +105,7 @@ TEST(HuggingFaceConfig, KeysOfTheModelAreReadWithTransformersDefaults) {
 }
 
 // Each change alters the result of transformers (or would, in a model that has the key).
-TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
+TEST(HuggingFaceConfig, KeysThatChangeTheResultAreRefusedByName) {
   const std::pair<const char*, const char*> of_gpt2[] = {
       {R"({"activation_function": "gelu"})", "/activation_function: \"gelu\": "},
       {R"({"activation_function": "relu"})", "/activation_function: \"relu\": "},
@@ -174,7 +174,7 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
   }
 }
 
-TEST(HuggingFaceConfig, ValuesThatStandForTheUsualThingAreTaken) {
+TEST(HuggingFaceConfig, ValuesWithTheUsualMeaningAreAccepted) {
   for (const char* changes :
        {R"({"activation_function": "gelu_pytorch_tanh"})", R"({"scale_attn_weights": "-"})",
         R"({"reorder_and_upcast_attn": true})", R"({"n_ctx": 24})",
@@ -439,7 +439,7 @@ TEST(HuggingFaceConfig, AllProblemsComeAtOnce) {
 }
 
 // Keys that are unknown to transformers' classes change nothing there. They are kept and named.
-TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowGoAlong) {
+TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowAreKeptAndNamed) {
   const char* strange = R"({"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": true,
     "rope_interleaved": true, "transformers.js_config": {"dtype": "q4"}, "pruned_heads": {"0": [1]},
     "trainer": {"lr": [1, 2]}, "logit_scale": 2})";
@@ -478,7 +478,7 @@ TEST(HuggingFaceConfig, TextThatIsNoConfigIsRefused) {
   EXPECT_THROW(architecture.model_config(std::string(100000, '[')), RequestError);
 }
 
-TEST(HuggingFaceConfig, WhatGoesWithTheWeightsIsKeptAndWhatIsOfTheFileIsNot) {
+TEST(HuggingFaceConfig, KeysOfTheWeightsAreKeptAndThoseOfTheFileAreNot) {
   const std::string text =
       with(gpt2, R"({"eos_token_id": [0, 2], "_name_or_path": "x", "resid_pdrop": 0.3})").dump();
   const json run = json::parse(family_of(gpt2).kept_config(text, false));

@@ -55,7 +55,7 @@ class PartModule final : public Module {
 };
 
 template <class PartActivationsType, class Part>
-std::unique_ptr<Module> whole_part(Part part) {
+std::unique_ptr<Module> module_of_part(Part part) {
   std::vector<std::shared_ptr<Parameter>> parameters;
   part.collect(parameters);
   return std::make_unique<PartModule<Part, PartActivationsType>>(std::move(part), parameters);
@@ -159,7 +159,7 @@ LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<NormActivations>(
+            return module_of_part<NormActivations>(
                 Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.layer_norm));
           },
           rows_of,
@@ -181,7 +181,7 @@ LayerCase linear_case(const std::string& name, LinearRole role) {
   return {name,
           gpt2_shape(),
           [=](const ParallelContext& parallel, const TransformerShape& s) {
-            return whole_part<LinearActivations>(layer(parallel, s));
+            return module_of_part<LinearActivations>(layer(parallel, s));
           },
           [=](const ParallelContext& parallel, const TransformerShape& s) {
             return layer(parallel, s).input(kRows);
@@ -338,9 +338,9 @@ void each_element(const Placement& placement, Visit visit) {
   const Shape& global = placement.global;
   for (const LocalSlice& held : placement.slices()) {
     each_range(held, global.rank() == 1 ? 1 : global.matrix_columns(),
-               [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
+               [&](std::int64_t local, std::int64_t at, std::int64_t count) {
                  for (std::int64_t i = 0; i < count; ++i) {
-                   visit(static_cast<std::size_t>(local + i), static_cast<std::size_t>(whole + i));
+                   visit(static_cast<std::size_t>(local + i), static_cast<std::size_t>(at + i));
                  }
                });
   }
@@ -348,15 +348,15 @@ void each_element(const Placement& placement, Visit visit) {
 
 }  // namespace
 
-Values part_of(const Values& whole, const Placement& placement) {
+Values part_of(const Values& full, const Placement& placement) {
   Values part(static_cast<std::size_t>(placement.numel()), 0.0);
-  each_element(placement, [&](std::size_t i, std::size_t j) { part[i] = whole[j]; });
+  each_element(placement, [&](std::size_t i, std::size_t j) { part[i] = full[j]; });
   return part;
 }
 
-void place(const Values& part, const Placement& placement, Values& whole) {
-  whole.resize(static_cast<std::size_t>(placement.global.numel()));
-  each_element(placement, [&](std::size_t i, std::size_t j) { whole[j] = part[i]; });
+void place(const Values& part, const Placement& placement, Values& full) {
+  full.resize(static_cast<std::size_t>(placement.global.numel()));
+  each_element(placement, [&](std::size_t i, std::size_t j) { full[j] = part[i]; });
 }
 
 std::vector<LayerCase> layer_cases() {

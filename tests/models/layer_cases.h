@@ -48,7 +48,7 @@ std::vector<LayerCase> layer_cases();
 
 // part_of() takes a rank's shard of a global tensor, with zero padding; place() writes a shard
 // back.
-Values part_of(const Values& whole, const Placement&);
-void place(const Values& part, const Placement&, Values& whole);
+Values part_of(const Values& full, const Placement&);
+void place(const Values& part, const Placement&, Values& full);
 
 }  // namespace trident::testing

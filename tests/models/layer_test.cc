@@ -209,16 +209,16 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
                                     .expert = layout.expert,
                                     .expert_tensor = layout.expert_tensor});
     RankLayer rank(context, layer, parallel);
-    const auto gather = [&](const Tensor& tensor, const Placement& placement, Values& whole,
+    const auto gather = [&](const Tensor& tensor, const Placement& placement, Values& full,
                             const std::string& name) {
       const Values part = get(context, tensor);
       ASSERT_EQ(part.size(), static_cast<std::size_t>(placement.numel()));
       const std::lock_guard lock(mutex);
-      if (!placement.is_sharded() && !whole.empty()) {
-        EXPECT_EQ(distance(part, whole), 0)
+      if (!placement.is_sharded() && !full.empty()) {
+        EXPECT_EQ(distance(part, full), 0)
             << name << ": rank " << transport.world().rank() << " holds another copy";
       }
-      place(part, placement, whole);
+      place(part, placement, full);
     };
     for (const int i : {0, 1}) {
       gather(rank.forward(i), rank.output, result.outputs[static_cast<std::size_t>(i)], "output");

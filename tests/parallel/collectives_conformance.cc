@@ -91,9 +91,9 @@ TEST_P(Collectives, AllGatherCollectsInRankOrderInPlaceToo) {
 
         std::vector<T> mine(static_cast<std::size_t>(n * size));
         std::copy_n(values_of<T>(rank, n).begin(), n, mine.begin() + rank * n);
-        const Tensor whole = s.tensor(mine);
-        s.world.all_gather(s.context, whole.flat(rank * n, n), whole, Async::yes).wait(s.context);
-        s.expect(whole, wanted, label<T>("all_gather in place", n));
+        const Tensor all = s.tensor(mine);
+        s.world.all_gather(s.context, all.flat(rank * n, n), all, Async::yes).wait(s.context);
+        s.expect(all, wanted, label<T>("all_gather in place", n));
       }
     });
   });
@@ -187,7 +187,7 @@ TEST_P(Collectives, AllToAllVMovesUnequalParts) {
   });
 }
 
-TEST_P(Collectives, LargeTensorsOfOddSizes) {
+TEST_P(Collectives, LargeTensorsOfOddSizesAreReducedAndGathered) {
   run([](const Seat& s) {
     const std::int64_t n = 40'009;
     const Tensor x = s.own<float>(n);

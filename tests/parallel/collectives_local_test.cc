@@ -43,7 +43,7 @@ TEST_P(NcclAlone, CallsGiveARanksOwnValues) {
       make_nccl(local::make_endpoint(std::make_shared<local::World>(1, TransportOptions{}), 0));
   const auto messages = nccl->open(nccl->make_key(), "messages", 1, 0, *device, Carries::messages);
   const auto alone = messages->split(0, 0, "alone");
-  EXPECT_EQ(messages->split(-1, 0, "nobody"), nullptr);
+  EXPECT_EQ(messages->split(-1, 0, "none"), nullptr);
   const std::vector<float> values{1, 2, 3};
   const Tensor x = context.from_host<float>({3}, values, Category::communication);
   std::vector<Tensor> results;

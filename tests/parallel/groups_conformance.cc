@@ -110,7 +110,7 @@ TEST_P(Collectives, GroupsThatOverlapWorkAtTheSameTime) {
       }
       const Tensor x = s.own<float>(11);
       s.world.all_reduce(s.context, x);
-      s.expect(x, reduced<float>(ReduceOp::sum, iota(size), 11), "beside the overlap");
+      s.expect(x, reduced<float>(ReduceOp::sum, iota(size), 11), "a group of all ranks");
     }
     for (std::size_t i = 0; i < works.size(); ++i) {
       works[i].wait(s.context);
@@ -136,7 +136,7 @@ TEST_P(Collectives, BlockingAndAsynchronousOperationsKeepTheirOrder) {
   });
 }
 
-TEST_P(Collectives, AsynchronousCollectivesGoOnWhileTheRankIsBusy) {
+TEST_P(Collectives, AsynchronousCollectivesProgressWhileTheRankIsBusy) {
   run([](const Seat& s) {
     const Tensor x = s.own<float>(100'000);
     const Work work = s.world.all_reduce(s.context, x, ReduceOp::sum, Async::yes);
@@ -146,7 +146,7 @@ TEST_P(Collectives, AsynchronousCollectivesGoOnWhileTheRankIsBusy) {
   });
 }
 
-TEST_P(Collectives, MessagesArriveInOrderPerChannelWhateverTheirSize) {
+TEST_P(Collectives, MessagesOfAnySizeArriveInOrderPerChannel) {
   run([](const Seat& s) {
     const int size = s.world.size(), rank = s.world.rank();
     if (size == 1) return;
@@ -192,7 +192,7 @@ TEST_P(Collectives, BlockingSendsIntoPostedReceivesDoNotDeadlock) {
   });
 }
 
-TEST_P(Collectives, AReceiveThatNobodyWaitsForOutlivesItsSender) {
+TEST_P(Collectives, AReceiveWithoutAWaitOutlivesItsSender) {
   run([](const Seat& s) {
     if (s.world.rank() != 0 || s.world.size() == 1) return;
     const Tensor in = s.empty(1000);
@@ -238,7 +238,7 @@ TEST_P(Collectives, InjectedLatencyDelaysEveryMessageOnceAndNoSender) {
       options);
 }
 
-TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
+TEST_P(Collectives, NoRankLeavesABarrierBeforeAllHaveCome) {
   run([](const Seat& s) {
     const auto now = [] { return Clock::now().time_since_epoch().count(); };
     std::this_thread::sleep_for(milliseconds(7) * s.world.rank());

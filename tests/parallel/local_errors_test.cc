@@ -378,7 +378,7 @@ TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
   });
 }
 
-TEST_P(LocalErrors, WhatComesAfterWorkOnFilesCounts) {
+TEST_P(LocalErrors, TimeAfterWorkOnFilesCounts) {
   expect_error<CommunicationError>(
       2, HasSubstr(fmt::format("waited {} ms for rank 1", slowly(200).count())),
       [](Transport&, Context& c, const ProcessGroup& g) {

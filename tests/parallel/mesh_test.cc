@@ -54,7 +54,7 @@ TEST(Mesh, DefaultOrderIsMegatrons) {
   EXPECT_THAT(ranks.coordinates(13), ElementsAre(0, 1, 3));  // dp, tp, pp
 }
 
-TEST(Mesh, PipelinesAndColumnsAreTheRanksOfTheirPlaces) {
+TEST(Mesh, PipelinesAndRanksOfOneStageFollowFromCoordinates) {
   for (const char* order : orders) {
     const Mesh ranks = with_replicas(3, 2, 4, 2, order);
     for (int place = 0; place < 4; ++place) {

@@ -69,7 +69,7 @@ class MpiErrors(unittest.TestCase):
                     WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"
                     r"(; rank [02] waits for rank [012].*)?")
 
-    def test_mpis_own_reduction_names_who_is_late_and_who_differs(self):
+    def test_mpis_own_reduction_names_late_and_differing_ranks(self):
         world = r"group 'world' \(ranks 0,1,2,3,4,5,6,7\): operation #"
         code, lines = self.run_scenario("late_by_mpi", ranks=8)
         self.assertEqual((code, len(lines)), (3, 1), lines)
@@ -96,7 +96,7 @@ class MpiErrors(unittest.TestCase):
     def test_the_reason_of_an_exception_is_shown(self):
         self.expect("throw", 3, "disk full")
 
-    def test_of_several_ranks_that_fail_at_once_one_speaks_even_if_it_is_slow(self):
+    def test_of_several_ranks_that_fail_at_once_a_slow_one_still_reports(self):
         for _ in range(4):
             self.expect("together", 3, "disk full")
 
@@ -110,7 +110,7 @@ class MpiErrors(unittest.TestCase):
     def test_an_abort_shows_its_reason(self):
         self.expect("abort", 3, "loss is not finite")
 
-    def test_a_frozen_rank_ends_the_job_whatever_was_on_its_way(self):
+    def test_a_frozen_rank_ends_the_job_during_any_operation(self):
         late = r"group .* waited 1000 ms for .*"
         silent = r"rank 1 on [^ ]+ has not been heard of for 2000 ms: .*"
         for options in [], ["--mca", "btl", "tcp,self"]:

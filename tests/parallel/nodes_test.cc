@@ -61,7 +61,7 @@ TEST(Nodes, PartitionTheWorldBothWays) {
   }
 }
 
-TEST(Nodes, FollowWhoSharesAHost) {
+TEST(Nodes, FollowTheHostsOfTheRanks) {
   const Nodes turns = Nodes::found({0, 1, 0, 1});
   EXPECT_THAT(turns.inside(2), ElementsAre(0, 2));
   EXPECT_THAT(turns.across(2), ElementsAre(2, 3));
@@ -94,7 +94,7 @@ TEST(Nodes, FindTheGroupsThatSpanThem) {
   }
 }
 
-TEST(Nodes, RanksPerNodeMayCutHostsButNotJoinThem) {
+TEST(Nodes, RanksPerNodeMaySplitHostsButNotJoinThem) {
   EXPECT_EQ(nodes_of({0, 0, 4, 4}, 0).text(), "ranks 0,1 | 2,3");
   EXPECT_EQ(nodes_of({0, 0, 0, 0}, 2).text(), "ranks 0,1 | 2,3");
   EXPECT_EQ(nodes_of({0, 0, 4, 4}, 1).text(), "ranks 0 | 1 | 2 | 3");

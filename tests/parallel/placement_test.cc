@@ -124,7 +124,7 @@ TEST(Placement, TheShardsOfAllRanksTileTheTensorOnceForAnyRangesOfTheirBuffers) 
       const std::int64_t numel = placement.numel();
       ASSERT_EQ(placement.local().numel(), numel);
       const std::int64_t columns = placement.global.matrix_columns();
-      std::vector<std::int64_t> whole(static_cast<std::size_t>(numel), -1);  // by local element
+      std::vector<std::int64_t> indices(static_cast<std::size_t>(numel), -1);  // by local element
       for (std::int64_t begin = 0; begin < numel;) {
         const std::int64_t count = std::min(draw.number(1, 1 + numel), numel - begin);
         for (const LocalSlice& held : placement.slices(begin, count)) {
@@ -132,30 +132,30 @@ TEST(Placement, TheShardsOfAllRanksTileTheTensorOnceForAnyRangesOfTheirBuffers) 
             ASSERT_GE(local, begin);
             ASSERT_LE(local + n, begin + count);
             for (std::int64_t i = 0; i < n; ++i) {
-              ASSERT_EQ(std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
+              ASSERT_EQ(std::exchange(indices[static_cast<std::size_t>(local + i)], at + i), -1);
               ++covered.at(static_cast<std::size_t>(at + i));
             }
           });
         }
         begin += count;
       }
-      ASSERT_EQ(whole, by_indices(placement));
+      ASSERT_EQ(indices, by_indices(placement));
       // The reverse: for any slice, the elements in it and their local offsets.
       const std::int64_t rows = placement.global.matrix_rows();
       TensorSlice slice{draw.number(0, rows - 1), draw.number(0, columns - 1), 0, 0};
       slice.rows = draw.number(1, rows - slice.row);
       slice.columns = draw.number(1, columns - slice.column);
-      std::vector<std::int64_t> held(whole.size(), -1), expected(whole.size(), -1);
+      std::vector<std::int64_t> held(indices.size(), -1), expected(indices.size(), -1);
       for (const LocalSlice& one : placement.local_slices_of(slice)) {
         each_range(one, columns, [&](std::int64_t local, std::int64_t at, std::int64_t n) {
           for (std::int64_t i = 0; i < n; ++i) held[static_cast<std::size_t>(local + i)] = at + i;
         });
       }
-      for (std::size_t i = 0; i < whole.size(); ++i) {
-        const std::int64_t row = whole[i] / columns, column = whole[i] % columns;
-        const bool inside = whole[i] >= 0 && row >= slice.row && row < slice.row + slice.rows &&
+      for (std::size_t i = 0; i < indices.size(); ++i) {
+        const std::int64_t row = indices[i] / columns, column = indices[i] % columns;
+        const bool inside = indices[i] >= 0 && row >= slice.row && row < slice.row + slice.rows &&
                             column >= slice.column && column < slice.column + slice.columns;
-        if (inside) expected[i] = whole[i];
+        if (inside) expected[i] = indices[i];
       }
       ASSERT_EQ(held, expected);
     }
@@ -163,7 +163,7 @@ TEST(Placement, TheShardsOfAllRanksTileTheTensorOnceForAnyRangesOfTheirBuffers) 
   }
 }
 
-TEST(Placement, KnownCases) {
+TEST(Placement, HasTheKnownSlicesAndReplicas) {
   // Query, key and value are stacked; rank 1 of 2 holds the second half of each.
   const Placement stacked = Placement::replicated({8, 3}).shard(0, Group::tensor, {4, 2, 2}, 1, 2);
   EXPECT_EQ(stacked.local(), (Shape{4, 3}));
@@ -182,20 +182,20 @@ TEST(Placement, KnownCases) {
   EXPECT_EQ(table(3).numel(), 4);
   // The first rank is the primary replica of a replicated tensor; the copy of a tied weight never
   // is.
-  Placement whole = Placement::replicated({5, 2});
+  Placement replicated = Placement::replicated({5, 2});
   const auto at = [](int place) { return [place](Group) { return place; }; };
-  EXPECT_TRUE(whole.is_primary(at(0)));
-  EXPECT_FALSE(whole.is_primary(at(1)));
+  EXPECT_TRUE(replicated.is_primary(at(0)));
+  EXPECT_FALSE(replicated.is_primary(at(1)));
   EXPECT_TRUE(table(3).is_primary(at(3)));
-  whole.copy = true;
-  EXPECT_FALSE(whole.is_primary(at(0)));
-  // Ranks with the same data: a replicated tensor's are the whole tensor group; a shard's are those
+  replicated.copy = true;
+  EXPECT_FALSE(replicated.is_primary(at(0)));
+  // Ranks with the same data: a replicated tensor's are the full tensor group; a shard's are those
   // that share the shard.
-  EXPECT_TRUE(whole.is_same_over(Group::tensor));
+  EXPECT_TRUE(replicated.is_same_over(Group::tensor));
   EXPECT_FALSE(table(3).is_same_over(Group::tensor));
   EXPECT_TRUE(table(3).is_same_over(Group::shard));
   EXPECT_TRUE(table(3).is_same_over(Group::replicas));
-  EXPECT_FALSE(whole.is_same_over(Group::pipeline));
+  EXPECT_FALSE(replicated.is_same_over(Group::pipeline));
 }
 
 // Experts (3, 4, 2): the first dimension over one group, the second over two.
@@ -210,7 +210,7 @@ TEST(Placement, GroupsDivideADimensionInTheirOrder) {
               ElementsAre(LocalSlice{{18, 0, 1, 2}, 0, 2}, LocalSlice{{22, 0, 1, 2}, 2, 2},
                           LocalSlice{{26, 0, 1, 2}, 4, 2}, LocalSlice{{30, 0, 1, 2}, 6, 2}));
   EXPECT_EQ(held.along(1).local(), (Shape{2}));
-  // Dimensions after the sharded one that are whole are contiguous.
+  // Dimensions after the sharded one that are unsharded are contiguous.
   const Placement first = Placement::replicated({4, 8, 2}).shard(0, Group::pipeline, {4}, 1, 2);
   EXPECT_THAT(first.slices(), ElementsAre(LocalSlice{{16, 0, 16, 2}, 0, 2}));
   // A group of one rank changes nothing: the blocks are those of the others.
@@ -224,7 +224,7 @@ TEST(Placement, GroupsDivideADimensionInTheirOrder) {
   EXPECT_THROW(Placement::replicated({8, 2}).shard(0, Group::tensor, {}, 0, 2), Error);
 }
 
-TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {
+TEST(Placement, UnevenOrRepeatedShardingIsRefused) {
   EXPECT_THROW(Placement::replicated({8, 3}).shard(1, Group::tensor, {3}, 0, 2), Error);
   EXPECT_THROW(Placement::replicated({8, 3}).shard(0, Group::tensor, {5, 3}, 0, 2), Error);
   EXPECT_THROW(Placement::replicated({8}).shard(1, Group::tensor, {2}, 0, 2), Error);

@@ -78,7 +78,7 @@ def read(path):
         size, at = _DecodeVarint32(data, at)
         parts.append(data[at:at + size])
         at += size
-        assert len(parts[-1]) == size, f"{path}: cut"
+        assert len(parts[-1]) == size, f"{path}: truncated"
     assert Metadata.FromString(parts[0]).version
     for part in parts[1:]:
         node = Node.FromString(part)
@@ -136,7 +136,7 @@ def replay(ranks, groups):
                 moved = True
     for rank, nodes in enumerate(ranks):
         assert at[rank] == len(nodes), f"rank {rank} stays at {nodes[at[rank]][0]}"
-    assert all(size is None for size in mailbox.values()), "messages that nobody takes"
+    assert all(size is None for size in mailbox.values()), "messages that no rank takes"
 
 
 def check(program, folder, name, sets):

@@ -183,7 +183,7 @@ class Case:
         assert taken > 10, taken
 
     def check_experts(self):
-        """Which layers have experts, their number, and what a missing key means."""
+        """Compares the layers with experts, their number, and the defaults of missing keys."""
         keys = {k: v for k, v in self.written.items()
                 if k not in ("rope_parameters", "rms_norm_eps", "num_key_value_heads")}
         theirs = type(self.config).from_dict(json.loads(json.dumps(keys)))
@@ -217,7 +217,7 @@ class Case:
     layers = [0, 1]  # of the folder's experts
 
     def check_latent(self):
-        """What a missing key or null means to DeepSeek-V3."""
+        """Compares the defaults of DeepSeek-V3 for missing keys and null."""
         names = ["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
                  "n_group", "topk_group", "num_experts_per_tok", "norm_topk_prob",
                  "routed_scaling_factor", "first_k_dense_replace", "n_shared_experts",
@@ -253,7 +253,7 @@ class Case:
         assert taken > 15, taken
 
     def check_gpt_oss(self):
-        """What a missing key or null means to gpt-oss, whose rotary positions are scaled by default."""
+        """Compares the defaults of gpt-oss for missing keys and null. Its rotary positions are scaled by default."""
         names = ["head_dim", "num_key_value_heads", "sliding_window", "layer_types",
                  "rope_parameters", "num_experts_per_tok", "rms_norm_eps", "num_local_experts",
                  "swiglu_limit", "swiglu_alpha", "attention_bias", "router_aux_loss_coef",
@@ -339,7 +339,7 @@ def main():
     families = ["llama", "mistral", "qwen2", "qwen3", *EXPERTS, "gpt2"]
     parser.add_argument("--families", nargs="+", default=families, choices=families)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # more of them would wait for each other beside other tests
+    torch.set_num_threads(1)  # more of them would wait for each other while other tests run
     print(f"config peer: seed {arguments.seed}")
     transformers.utils.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as temporary:

@@ -284,7 +284,7 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--full", action="store_true")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # more of them would wait for each other beside other tests
+    torch.set_num_threads(1)  # more of them would wait for each other while other tests run
     program = str(pathlib.Path(arguments.program).resolve())
     passed = failed = 0
 

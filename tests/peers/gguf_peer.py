@@ -363,15 +363,15 @@ def test_tokenizer_there(program, rng, folder, tokenizer, texts):
     folder.mkdir()
     model = Model(rng, folder, "llama", False, tokenizer, tokenizer.get_vocab_size() + 3,
                   num_hidden_layers=1, hidden_size=8)
-    told = export(program, model, folder / "x.gguf", "f16")
+    notes = export(program, model, folder / "x.gguf", "f16")
     # The model's config ends texts at token 0, whatever the tokenizer's own end token is.
-    ends = [line for line in told.splitlines() if "because of its name" in line]
+    ends = [line for line in notes.splitlines() if "because of its name" in line]
     own_ends = {"</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>"}
     named = own_ends & {token for token, id in tokenizer.get_vocab().items() if id != 0}
-    assert all(any(f'"{token}"' in line for line in ends) for token in named), (named, told)
-    told = "".join(line for line in told.splitlines(True) if line.rstrip("\n") not in ends)
+    assert all(any(f'"{token}"' in line for line in ends) for token in named), (named, notes)
+    notes = "".join(line for line in notes.splitlines(True) if line.rstrip("\n") not in ends)
     normal = tokenizer.normalizer if isinstance(tokenizer.normalizer, normalizers.NFC) else None
-    assert ("normal form C" if normal else "") in told and (normal or not told), told
+    assert ("normal form C" if normal else "") in notes and (normal or not notes), notes
     there = LlamaCpp(folder / "x.gguf", vocab_only=True).llama
     for text in texts:
         text = normal.normalize_str(text) if normal else text
@@ -414,8 +414,8 @@ def test_unknown_tokenizers(program, rng, folder, texts):
         tokenizer = tokenizer_peer.tokenizers_by_name(texts)[name]()
         (folder / name).mkdir()
         model = Model(rng, folder / name, "gpt2", True, tokenizer)
-        told = export(program, model, folder / f"{name}.gguf", "f32")
-        assert what in told, (name, told)
+        notes = export(program, model, folder / f"{name}.gguf", "f32")
+        assert what in notes, (name, notes)
         fields = gguf.GGUFReader(folder / f"{name}.gguf").fields
         kind = fields["tokenizer.ggml.model"].contents()
         assert kind == "none", (name, kind)
@@ -427,7 +427,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
     parser.add_argument("--llama-cpp", action="store_true")
     arguments = parser.parse_args()
-    torch.set_num_threads(1)  # more of them would wait for each other beside other tests
+    torch.set_num_threads(1)  # more of them would wait for each other while other tests run
     program = str(pathlib.Path(arguments.program).resolve())
     passed = failed = 0
 

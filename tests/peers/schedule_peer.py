@@ -43,7 +43,7 @@ def theirs(kind, p, m, v):
         order = SINGLE[kind](Stage(0, p, p), m).pipeline_order
     else:
         order = MULTI[kind]([Stage(chunk * p, p * v, p) for chunk in range(v)], m).pipeline_order
-    # Actions that the single-chunk schedules list besides computes (the reduction at the end) are
+    # Actions that the single-chunk schedules list in addition to computes (the reduction at the end) are
     # not compared.
     cells = [[str(a) for a in order[rank] if a is not None and "REDUCE" not in str(a)]
              for rank in range(p)]

@@ -106,7 +106,7 @@ def check_generate(program, folder, model, tokenizer):
                    "--temperature", 0, "--ignore-eos", "--format", "json")
         got = json.loads(done.stdout)["tokens"]
         got = got if got[: len(ids)] == ids else ids + got
-        print(f"  {prompt!r} goes on {tokenizer.decode(got[len(ids):])[:60]!r}")
+        print(f"  {prompt!r} continues {tokenizer.decode(got[len(ids):])[:60]!r}")
         assert len(want) == len(ids) + 60 and got == want, (got, want)
 
 

@@ -33,7 +33,7 @@ json answer(const Tokenizer& tokenizer, Tokenizer::Memory& memory, const json& r
     tokenizer.encode(text, memory, ids);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   }
-  if (!request.contains("cut")) {
+  if (!request.contains("split")) {
     tokenizer.encode(text, memory, ids);
     return ids;
   }
@@ -41,7 +41,7 @@ json answer(const Tokenizer& tokenizer, Tokenizer::Memory& memory, const json& r
   std::size_t parts = 0;
   for (std::size_t begin = 0; begin < text.size(); ++parts) {
     std::size_t end =
-        tokenizer.next_split_point(text, begin + request["cut"].get<std::size_t>(), memory);
+        tokenizer.next_split_point(text, begin + request["split"].get<std::size_t>(), memory);
     end = std::min(end, text.size());
     tokenizer.encode(std::string_view(text).substr(begin, end - begin), memory, ids, begin > 0);
     begin = end;

@@ -560,7 +560,7 @@ class Peers:
             tokens += len(ids)
             self.expect(name, "ids", text, ours.ask(encode=text), ids)
             if len(text) > 50000:
-                parts = ours.ask(encode=text, cut=4000)
+                parts = ours.ask(encode=text, split=4000)
                 self.expect(name, f"ids in {parts['parts']} parts", text, parts["ids"], ids)
             else:
                 self.expect(name, "prompt", text, ours.ask(encode=text, prompt=True),

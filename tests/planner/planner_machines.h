@@ -87,7 +87,7 @@ inline SimulatedStep simulated(const Config& config, const Machine& machine,
 inline SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a100()) {
   // Without a pipeline, PyTorch's module reduced gradients concurrently with backward.
   const Config config = config_of(run);
-  Assumptions assumptions = Assumptions::of(config);
+  Assumptions assumptions = Assumptions::of(config.zero_optimization, config.parallel);
   assumptions.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
   return simulated(config, machine, assumptions);
 }

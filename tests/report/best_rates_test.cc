@@ -16,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(BestRates, AreNamedByWhatTheyDependOn) {
+TEST(BestRates, AreNamedByMachineThreadsAndType) {
   EXPECT_EQ(name_of(MachineKind{"AMD EPYC", "avx2", 2, "fp32"}), "AMD EPYC, avx2, 2 threads, fp32");
   EXPECT_EQ(name_of(MachineKind{"Xeon", "avx512 bf16", 1, "bf16", "widened"}),
             "Xeon, avx512 bf16, 1 thread, bf16 widened");
@@ -74,7 +74,7 @@ TEST(BestRates, ADamagedOrForbiddenFileIsNoError) {
   keep_best_rates("", {{"a", 1}});
 }
 
-TEST(BestRates, SeveralRunsWriteWholeFiles) {
+TEST(BestRates, SeveralRunsWriteCompleteFiles) {
   const TempDir dir;
   const std::string file = dir / "rates.json";
   keep_best_rates(file, {{"a", 1}});

@@ -56,7 +56,7 @@ TEST(MetricsFile, AUsedFolderIsRefusedUnlessOverwritten) {
   EXPECT_EQ(slurp(dir / "metrics.jsonl"), "");
 }
 
-TEST(MetricsFile, AResumeCutsBackToItsIterationAndATornLastLine) {
+TEST(MetricsFile, AResumeTruncatesToItsIterationAndDropsATornLastLine) {
   const TempDir dir;
   {
     auto file = MetricsFile::create(dir.path(), false);
@@ -80,7 +80,7 @@ TEST(MetricsFile, AResumeCutsBackToItsIterationAndATornLastLine) {
   EXPECT_EQ(slurp(other / "metrics.jsonl"), "");
 }
 
-TEST(MetricsFile, AFullDiskKeepsTheWholeLinesThatWereThere) {
+TEST(MetricsFile, AFullDiskKeepsTheCompleteLines) {
   const TempDir dir;
   auto file = MetricsFile::create(dir.path(), false);
   file.append({{"iteration", 1}});

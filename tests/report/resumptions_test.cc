@@ -22,7 +22,7 @@ RunStart start(double time, std::int64_t after, const std::string& layout) {
   return {.time = time, .after = after, .facts = {{"layout", layout}, {"host", "a"}}};
 }
 
-TEST(Resumptions, AreStartsWhoseIterationsAreThere) {
+TEST(Resumptions, AreStartsWithIterationsInTheRun) {
   // Later starts replace the iterations of the start after 30. They resume after 20, and the second
   // of them succeeds.
   const ReportedRun run =

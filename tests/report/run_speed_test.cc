@@ -48,7 +48,7 @@ TEST(RunSpeed, IsTokensOverTime) {
   EXPECT_NEAR(speed.bubble_ratio, 0.5 * 9.1 / 10, 1e-12);
 }
 
-TEST(RunSpeed, CountsTheOnlyIterationAndWhatGoesOnAfterOthers) {
+TEST(RunSpeed, CountsAnOnlyIterationAndTheFirstOfAResumedRun) {
   const RunSpeed one = speed_of({iteration(1, 2)}, {});
   EXPECT_FALSE(one.without_first);
   EXPECT_NEAR(one.tokens_per_second, 50, 1e-12);
@@ -110,7 +110,7 @@ TEST(ReadRun, TakesRatesThatWereFoundSince) {
   EXPECT_THAT(run_report({now}), HasSubstr("of 80 TFLOP/s, a"));
 }
 
-TEST(RunFacts, TellTheSpeedAndOfWhatMfuIsAShare) {
+TEST(RunFacts, NameTheSpeedAndTheRateThatMfuRefersTo) {
   ReportedRun run;
   run.history = uneven();
   run.about.starts.push_back(

@@ -37,7 +37,7 @@ TEST(Csv, EveryScheduleComesBackAsItWas) {
   }
 }
 
-TEST(Csv, ReadsWhatPyTorchWrites) {
+TEST(Csv, ReadsTheFilesThatPyTorchWrites) {
   // The file has idle steps, quotes, carriage returns, and rows of different lengths.
   const Schedule s = from_csv("0F0,0F1,,0B0,,0B1\r\n,\"1F0\",1B0, 1F1 ,1B1\r\n\r\n", "own");
   EXPECT_EQ(s.stages, 2);
@@ -46,7 +46,7 @@ TEST(Csv, ReadsWhatPyTorchWrites) {
   EXPECT_EQ(problems(to_csv(s)), "");
 }
 
-TEST(Csv, AMalformedFileNamesRowCellAndRule) {
+TEST(Csv, AMalformedFileIsRefusedWithRowCellAndReason) {
   EXPECT_THAT(problems("0F0,0X0\n"), HasSubstr("row 1 cell 2 (\"0X0\"): a cell is <stage>"));
   EXPECT_THAT(problems("0F0,0B0\n1F0,-1B0\n"), HasSubstr("row 2 cell 2 (\"-1B0\")"));
   EXPECT_THAT(problems("0F0,0B99999999999\n"), HasSubstr("row 1 cell 2"));

@@ -183,7 +183,7 @@ class FakeRunner : public StageRunner {
 
   void post(Key key) { EXPECT_TRUE(posted_.insert(key).second); }
   void wait(Key key) {
-    EXPECT_EQ(posted_.erase(key), 1u) << "waits for what it never posted";
+    EXPECT_EQ(posted_.erase(key), 1u) << "waits for a message that it never posted";
     input_[key] = mail_.take(key);
   }
 
@@ -281,7 +281,7 @@ TEST(Execute, RanksRunTheListsOfEveryKindAndComputeThePipeline) {
   }
 }
 
-TEST(Execute, SplitBackwardsAndStagesThatMeetOnOneRankRunToo) {
+TEST(Execute, SplitBackwardsAndConsecutiveStagesOnOneRankRunToo) {
   // A V schedule of 2 ranks that leaves weight gradients to the end. Stages 1 and 2 are both on
   // rank 1.
   Schedule v{"own", 2, 2, 2, {{0, 3}, {1, 2}}, std::vector<std::vector<Action>>(2)};

@@ -89,7 +89,7 @@ TEST(Schedules, InterleavedIsTheFigureOfNarayanan2021) {
             "7F4 7B4 7F5 7B5 7F6 7B6 7F7 7B7 3B4 3B5 3B6 3B7");
 }
 
-TEST(Schedules, InterleavedGroupsFollowTheRule) {
+TEST(Schedules, InterleavedGroupsFollowTheFormula) {
   const auto size = [](int p, int m, int g) { return interleaved_group_size("any", p, m, g); };
   EXPECT_EQ(size(4, 8, 0), 4);
   EXPECT_EQ(size(4, 6, 0), 6);   // 6 / floor(6/4)
@@ -243,7 +243,7 @@ TEST(Schedules, ChunksDefaultByKind) {
   EXPECT_THROW(interleaved.rank_of_stage(4), Error);
 }
 
-TEST(Schedules, AKindHoldsAsManyChunksAsItsRowSays) {
+TEST(Schedules, AKindHoldsTheChunksOfItsRow) {
   for (const ScheduleKind& kind : schedule_registry()) {
     SCOPED_TRACE(kind.name);
     const auto accepts = [&](int chunks) {

@@ -84,7 +84,7 @@ TEST(Search, ReachesThePublishedRatesInTheirMemory) {
 
 // If all that F keeps were held until W, the table's rates would be impossible: the first rank
 // would wait for the last rank's weight gradients.
-TEST(Search, TheTablesMemoryIsNotHeldWholeUntilTheWeightGradient) {
+TEST(Search, TheTablesMemoryIsPartlyFreedBeforeTheWeightGradient) {
   const Row& row = published[1];
   ScheduleRequest request = request_of(row, 16);
   request.memory.kept_for_weights = 1.0;

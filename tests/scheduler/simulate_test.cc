@@ -186,7 +186,7 @@ TEST(Simulate, UnequalStagesWeightGradientsAndSpans) {
   EXPECT_EQ(peak_in_flight(schedule), (std::vector<double>{1.0, 1.0}));
 }
 
-TEST(Simulate, SpanLeavesOutWhatLiesOutsideEveryRank) {
+TEST(Simulate, SpanIsTheLongestFromARanksFirstActionToItsLast) {
   const Bubble bubble = bubble_of(Schedule{}, {{{0, 2}, {3, 5}}, {{4, 8}}});
   EXPECT_DOUBLE_EQ(bubble.makespan, 8.0);
   EXPECT_DOUBLE_EQ(bubble.longest_span, 5.0);
@@ -195,7 +195,7 @@ TEST(Simulate, SpanLeavesOutWhatLiesOutsideEveryRank) {
   EXPECT_DOUBLE_EQ(bubble.ratio_span, 0.2);
 }
 
-TEST(Simulate, WhatRoundingLeavesOfABusyRankIsNoIdleTime) {
+TEST(Simulate, RoundingGivesABusyRankNoIdleTime) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> seconds(0, 1);
   for (int run = 0; run < 100; ++run) {

@@ -76,7 +76,7 @@ Timeline simulated(const ScheduleRequest& request) {
           timeline_events(schedule, simulation, 1000.0)};
 }
 
-TEST(Timeline, SvgIsWellFormedAndHasABoxForEachAction) {
+TEST(Timeline, SvgIsWellFormedAndHasARectangleForEachAction) {
   for (const int p : {1, 2, 8, 64}) {
     const Timeline timeline = simulated({"interleaved_1f1b", p, p, 2, 0});
     ASSERT_EQ(timeline.events.size(), 4u * p * p);
@@ -99,7 +99,7 @@ TEST(Timeline, SvgDrawsAnEmptyTimeline) {
       "");
 }
 
-TEST(Timeline, BoxesLieWhereTheTimesSay) {
+TEST(Timeline, RectanglesLieAtTheirTimes) {
   Timeline timeline;
   timeline.events = {{0, "0F0", EventCategory::forward, 100, 400, 0, 0},
                      {0, "bucket 0", EventCategory::all_reduce, 300, 600, -1, -1}};
@@ -141,7 +141,7 @@ TEST(Timeline, ChromeTraceHoldsEveryEventAndNamesProcessesAndThreads) {
   EXPECT_EQ(threads, (std::set<std::string>{"compute", "all_reduce"}));
 }
 
-TEST(Timeline, CommunicationHasALaneForEachCategoryAndSaysItsGroupRanksAndBytes) {
+TEST(Timeline, CommunicationHasALaneForEachCategoryAndNamesItsGroupRanksAndBytes) {
   Timeline timeline;
   timeline.events = {{0, "0F0", EventCategory::forward, 0, 900, 0, 0},
                      {.rank = 0,
@@ -210,7 +210,7 @@ std::set<std::string> arrows_of(const Timeline& timeline) {
   return arrows;
 }
 
-TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
+TEST(Timeline, ArrowsOfAChromeTraceLeadToTheReceivingAction) {
   EXPECT_EQ(arrows_of(simulated({"1f1b", 2, 2, 0, 0})),
             (std::set<std::string>{"0F0 -> 1F0", "0F1 -> 1F1", "1B0 -> 0B0", "1B1 -> 0B1"}));
   // With two pipelines, messages name the other rank.

@@ -62,12 +62,12 @@ TEST(Validate, AcceptsSplitBackwardsAndAnyPlacement) {
 }
 
 TEST(Validate, EveryDroppedActionIsNoticed) {
-  const Schedule whole = split_backward(3, 4);
+  const Schedule complete = split_backward(3, 4);
   for (int rank = 0; rank < 3; ++rank) {
-    for (size_t i = 0; i < whole.ranks[rank].size(); ++i) {
-      Schedule schedule = whole;
+    for (size_t i = 0; i < complete.ranks[rank].size(); ++i) {
+      Schedule schedule = complete;
       schedule.ranks[rank].erase(schedule.ranks[rank].begin() + i);
-      const Action& gone = whole.ranks[rank][i];
+      const Action& gone = complete.ranks[rank][i];
       EXPECT_THAT(problems(schedule),
                   testing::AnyOf(HasSubstr("never runs"), HasSubstr("runs before")))
           << to_string(gone);
@@ -76,10 +76,10 @@ TEST(Validate, EveryDroppedActionIsNoticed) {
 }
 
 TEST(Validate, EveryDoubledActionIsNoticed) {
-  const Schedule whole = split_backward(3, 4);
+  const Schedule complete = split_backward(3, 4);
   for (int rank = 0; rank < 3; ++rank) {
-    for (const Action& action : whole.ranks[rank]) {
-      Schedule schedule = whole;
+    for (const Action& action : complete.ranks[rank]) {
+      Schedule schedule = complete;
       schedule.ranks[rank].push_back(action);
       EXPECT_THAT(problems(schedule), HasSubstr("(" + to_string(action) + "): done already by"));
     }
@@ -120,7 +120,7 @@ TEST(Validate, PlacementPutsEachStageOnOneRank) {
   EXPECT_THAT(problems(schedule), HasSubstr("rank 1 holds 1 stages, needs 2"));
 }
 
-TEST(Validate, WhatWaitsInBuffersIsBounded) {
+TEST(Validate, TheNumberOfWaitingTransfersIsBounded) {
   for (const int m : {max_waiting_transfers + 1, max_waiting_transfers + 2}) {
     Schedule schedule = gpipe(2, m);
     std::reverse(schedule.ranks[1].begin(), schedule.ranks[1].begin() + m);

@@ -63,7 +63,7 @@ class Tests(GpuCheck):
         self.behave(kernels_test={"tests": {"K.A": "ok"}})
         self.assertEqual(self.part("kernels")["status"], "failed")
 
-    def test_after_the_time_is_over_the_rest_runs_what_hung_last(self):
+    def test_after_the_time_is_over_the_rest_runs_hung_tests_last(self):
         self.module.LIMIT = 5
         self.kernels(A="ok", B="hang", C="ok")
         result = self.part("kernels")
@@ -84,7 +84,7 @@ class Tests(GpuCheck):
                       result["reason"])
         self.assertEqual(result["done"], {"kernels_test": ["All/K.B/cuda", "All/K.D/cuda"]})
 
-    def test_what_fails_after_an_illegal_access_runs_in_a_process_of_its_own(self):
+    def test_tests_after_an_illegal_access_run_in_a_process_of_their_own(self):
         self.kernels(A="sticky", B="ok", C="ok")
         result = self.part("kernels")
         self.assertTrue(result["reason"].startswith("All/K.A/cuda;"), result["reason"])
@@ -103,7 +103,7 @@ class Tests(GpuCheck):
         self.assertEqual(found, [["engine_zero_test: 3 of 3 passed"],
                                  ["engine_zero_test: 2 of 2 passed"]])
 
-    def test_nccl_is_asked_for_what_the_gpus_allow(self):
+    def test_nccls_tests_are_those_that_the_gpus_allow(self):
         local = {"Cuda2.A": "ok", "G/NcclAlone.B/0": "ok"}
         errors = {"D/LocalErrors.A/cuda": "ok", "D/LocalErrors.A/nccl": "ok"}
         suites = {"parallel_collectives_local_test": {"tests": local},
@@ -132,7 +132,7 @@ class Training(GpuCheck):
         self.assertEqual(len(self.calls("trident")), 2)
         self.assertEqual(self.running(), [])
 
-    def test_what_trident_reached_outlives_a_pytorch_that_takes_too_long(self):
+    def test_tridents_figures_outlive_a_pytorch_that_takes_too_long(self):
         self.behave(**{"gpu_step.py": {"bf16": "hang"}})
         self.module.LIMIT = 16  # of which compare_gpu.py gets 6 seconds
         result = self.part("train_gpt2_1.5b")
@@ -144,7 +144,7 @@ class Training(GpuCheck):
         self.behave()
         self.assertEqual(self.part("train_gpt2_1.5b")["status"], "passed")
 
-    def test_a_comparison_that_is_stopped_leaves_what_it_had(self):
+    def test_a_stopped_comparison_leaves_its_first_figures(self):
         self.behave(**{"gpu_step.py": {"bf16": "hang"}})
         timer = threading.Timer(6, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
@@ -163,7 +163,7 @@ class Training(GpuCheck):
         result = self.part("train_llama_1b")
         self.assertEqual((result["status"], result["reason"]), ("failed", "trident: no such device"))
 
-    def test_a_first_look_goes_on_after_a_config_that_fails(self):
+    def test_a_first_look_continues_after_a_config_that_fails(self):
         self.behave(trident={"step": "gpt2_124m"})
         result = self.part("first_look")
         self.assertEqual(result["status"], "failed")
@@ -192,7 +192,7 @@ class Tools(GpuCheck):
         self.assertEqual(code, 2)
         self.assertIn("no GPU", text)
 
-    def test_saves_are_measured_and_a_run_that_goes_on_otherwise_fails(self):
+    def test_saves_are_measured_and_a_run_that_resumes_with_other_bits_fails(self):
         result = self.part("saves")
         self.assertEqual(result["found"]["saves"],
                          {"bytes": 4, "usual_ms": 50, "beside_first_ms": 51,
@@ -217,7 +217,7 @@ class Tools(GpuCheck):
         self.assertIn("not begun, it usually takes 200 s", text)
         self.assertEqual(self.calls("trident"), [])
 
-    def test_results_without_a_library_stand_apart_and_prove_nothing(self):
+    def test_results_without_a_library_are_listed_apart_and_verify_nothing(self):
         self.call("--part", "first_look")
         self.call("--part", "first_look", "--without", "timing,cudnn")
         name = "first_look without cudnn,timing"
@@ -250,14 +250,14 @@ class Tools(GpuCheck):
         self.program("bundle/programs/tool", '#!/bin/sh\necho tool "$@"\n')
         self.program("bundle/under", '#!/bin/sh\necho under "$1"\nshift\n"$@"\n')
         environment = {**os.environ, "LD_LIBRARY_PATH": str(top / "cuda")}
-        for under, told in (("", "tool a b c\n"), (f"{top}/under -x", "under -x\ntool a b c\n")):
+        for under, expected in (("", "tool a b c\n"), (f"{top}/under -x", "under -x\ntool a b c\n")):
             done = subprocess.run([top / "bin/tool", "a", "b c"], capture_output=True, text=True,
                                   env=environment | {"TRIDENT_UNDER": under}, check=True)
-            self.assertEqual(done.stdout, told)
+            self.assertEqual(done.stdout, expected)
 
 
 class Document(GpuCheck):
-    def test_from_no_results_it_says_that_nothing_has_run(self):
+    def test_without_results_it_reports_that_nothing_has_run(self):
         page = self.document()
         self.assertTrue(page.startswith("above\n") and page.endswith("below\n"))
         self.assertEqual(page.count("| never run on a GPU |"), len(self.module.PARTS))
@@ -274,7 +274,7 @@ class Document(GpuCheck):
         self.assertIn("- gelu 8x8", page)
         self.assertIn("driver 590.1, cudnn 9.19, nccl 2.28, torch 2.99", page)
         self.assertRegex(page, r"\| gpt2_1.5b \| trident \|.*\| 1.250 \| NVIDIA Fake \| abc123 \| 20")
-        self.assertRegex(page, r"Not proven on any GPU: kernels, golden, ")
+        self.assertRegex(page, r"Not verified on any GPU: kernels, golden, ")
 
     def test_of_several_folders_the_newest_counts_with_the_last_success(self):
         self.kernels(A="ok")

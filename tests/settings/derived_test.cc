@@ -66,7 +66,7 @@ const std::vector<Case> cases{
     {{}, {"data.train.0.path=other.txt", "data.split=\"9,1\""}},
 };
 
-TEST(DerivedValues, FollowWhatAnOverrideChanges) {
+TEST(DerivedValues, FollowTheKeysThatAnOverrideChanges) {
   for (const Case& one : cases) {
     SCOPED_TRACE(::testing::PrintToString(one.written) + " then " +
                  ::testing::PrintToString(one.change));

@@ -66,7 +66,7 @@ TEST(ConfigFile, BeginsFromOthers) {
   EXPECT_FALSE(is_written(loaded.written, "/optimizer/params/eps"));
 }
 
-TEST(ConfigFile, WhatItBeginsFromMustBeThere) {
+TEST(ConfigFile, TheFilesThatItExtendsMustExist) {
   const TempDir dir;
   spit(dir / "a.json", R"({"extends": "b.json"})");
   EXPECT_THAT(problems_of_file(dir / "a.json"),
@@ -123,7 +123,7 @@ TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
   EXPECT_THAT(problems_of({"checkpoint.load=none"}, options, text),
               ElementsAre("config: /checkpoint/load: none: no such folder"));
   EXPECT_THAT(problems_of({"checkpoint.load=none"}, options), ElementsAre())
-      << "who reads the weights tells of them";
+      << "the reader of the weights reports it";
   EXPECT_THAT(problems_of({"checkpoint.load=7", "checkpoint.save=out"}, options, text),
               Contains(HasSubstr("/model/num_layers: is missing")));
   EXPECT_EQ(parse(text, {"parallel=auto"}, options).config.model.num_layers, 3);

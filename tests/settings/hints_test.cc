@@ -300,7 +300,7 @@ TEST(ConfigHints, FollowingOneNeverLeadsToTheSameRefusalAgain) {
   EXPECT_GT(followed.size(), 30u);
 }
 
-TEST(ConfigHints, StagesThatAreMoreThanLayersAreToldWhatGoes) {
+TEST(ConfigHints, MoreStagesThanLayersAreRefusedWithASizeThatFits) {
   EXPECT_THAT(
       problems_of({"parallel.pipeline_model_parallel_size=2",
                    "parallel.virtual_pipeline_model_parallel_size=3"}),

@@ -39,7 +39,7 @@ void expect_ineffective(const Overrides& overrides, const Overrides& plain, cons
   }
 }
 
-TEST(Moot, WithoutATensorGroupNothingIsCutAlongIt) {
+TEST(IneffectiveKeys, AreTensorParallelOptionsWithoutATensorGroup) {
   expect_ineffective({kSequence}, {}, {"/parallel/sequence_parallel"});
   expect_ineffective({kSequence, kOverlap}, {},
                      {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap"});
@@ -49,7 +49,7 @@ TEST(Moot, WithoutATensorGroupNothingIsCutAlongIt) {
                           "tensor_model_parallel_size 1 and is taken as false"));
 }
 
-TEST(Moot, WithoutAPipelineNothingIsInterleaved) {
+TEST(IneffectiveKeys, AreInterleavingAndLayerSplitWithoutAPipeline) {
   expect_ineffective({kChunks + "2"}, {}, {"/parallel/virtual_pipeline_model_parallel_size"});
   expect_ineffective({kSchedule + "interleaved_1f1b"}, {}, {"/pipeline/schedule"});
   expect_ineffective({kSchedule + "interleaved_1f1b", kChunks + "1"}, {}, {"/pipeline/schedule"});
@@ -64,7 +64,7 @@ TEST(Moot, WithoutAPipelineNothingIsInterleaved) {
   EXPECT_THAT(ineffective_key_notes(loaded({kSchedule + "zbv"})), IsEmpty());
 }
 
-TEST(Moot, SizesOfWhatTheLayoutHasNot) {
+TEST(IneffectiveKeys, AreSizesOfFeaturesThatTheLayoutLacks) {
   expect_ineffective({kGroup}, {}, {"/pipeline/microbatch_group_size_per_vp_stage"});
   expect_ineffective({kGroup, "pipeline.schedule_file=own.csv"}, {"pipeline.schedule_file=own.csv"},
                      {"/pipeline/microbatch_group_size_per_vp_stage"});
@@ -75,7 +75,7 @@ TEST(Moot, SizesOfWhatTheLayoutHasNot) {
       {"activation_checkpointing.granularity=selective"}, {"/activation_checkpointing/num_layers"});
 }
 
-TEST(Moot, WhatHasAnEffectStays) {
+TEST(IneffectiveKeys, AreNoneWhereEachKeyHasAnEffect) {
   for (const Overrides& overrides :
        {Overrides{kSequence, kOverlap, kTensor + "2", "batch.micro_batch_size=2"},
         Overrides{kPipeline + "2", kChunks + "2", kGroup},
@@ -86,7 +86,7 @@ TEST(Moot, WhatHasAnEffectStays) {
   EXPECT_TRUE(loaded({kSequence, kTensor + "2"}).config.parallel.sequence_parallel);
 }
 
-TEST(Moot, WhatCantBeDoneIsAnErrorStill) {
+TEST(IneffectiveKeys, DoNotHideErrors) {
   EXPECT_THAT(problems_of({kOverlap, kTensor + "2"}),
               ElementsAre(HasSubstr("true needs sequence_parallel")));
   EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2", kSchedule + "gpipe"}),
@@ -96,7 +96,7 @@ TEST(Moot, WhatCantBeDoneIsAnErrorStill) {
 }
 
 // A run starts again from a written config in another layout, where the key has an effect.
-TEST(Moot, AnotherLayoutTakesTheKeyUpAgain) {
+TEST(IneffectiveKeys, TakeEffectAgainInAnotherLayout) {
   const LoadedConfig one = loaded({kSequence, kChunks + "2"});
   const auto again = [&](const Overrides& overrides) { return parse(one.filled_in, overrides); };
   EXPECT_EQ(again({}).config, one.config);
@@ -106,7 +106,7 @@ TEST(Moot, AnotherLayoutTakesTheKeyUpAgain) {
   EXPECT_THAT(ineffective_key_notes(wide), IsEmpty());
 }
 
-TEST(Moot, ALayoutThatIsChosenLaterIsToldOfThen) {
+TEST(IneffectiveKeys, AreNotReportedBeforeTheLayoutIsChosen) {
   EXPECT_THAT(
       ineffective_key_notes(loaded({"parallel=auto", "activation_checkpointing.num_layers=2"})),
       IsEmpty());

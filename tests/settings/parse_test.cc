@@ -29,7 +29,7 @@ TEST(ConfigParse, ATypoAtEachLevelIsRefusedWithTheNearestName) {
                           "/data/sequence_length?"));
 }
 
-TEST(ConfigParse, AutoInPlaceOfTheLayoutIsTold) {
+TEST(ConfigParse, AutoInPlaceOfTheLayoutIsRecognised) {
   const LoadedConfig loaded =
       parse(kSmallConfig, {"parallel=auto"}, {.ranks = 6, .cores = 12}, "config.json");
   EXPECT_TRUE(loaded.parallel_is_auto);

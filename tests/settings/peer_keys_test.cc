@@ -22,7 +22,7 @@ bool is_field(std::string_view path) {
   return std::ranges::any_of(fields, [&](const auto& field) { return field.path == path; });
 }
 
-TEST(PeerKeys, EachRowLeadsToAKeyThatThereIs) {
+TEST(PeerKeys, EachRowLeadsToAnExistingKey) {
   EXPECT_GE(peer_keys().size(), 60);
   std::set<std::string_view> names;
   for (const PeerKey& key : peer_keys()) {
@@ -73,7 +73,7 @@ TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
   EXPECT_THAT(refusal_of("training.train_iter"), HasSubstr("did you mean train_iters?"));
 }
 
-TEST(PeerKeys, SectionsOfPeersAreToldKeyByKey) {
+TEST(PeerKeys, SectionsOfPeersAreRefusedKeyByKey) {
   EXPECT_THAT(
       problems_of({"fp16={\"enabled\": true, \"loss_scale_window\": 5, \"fancy\": 1}",
                    "bf16={\"enabled\": false}"}),

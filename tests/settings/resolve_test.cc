@@ -52,7 +52,7 @@ TEST(ConfigDefaults, LlamaIsUntiedAndMustNameItsMlpWidth) {
   EXPECT_EQ(llama.model.num_query_groups, 4);
 }
 
-TEST(ConfigDefaults, TooManyStagesAreRefusedBesideAnUnknownSchedule) {
+TEST(ConfigDefaults, TooManyStagesAreRefusedTogetherWithAnUnknownSchedule) {
   EXPECT_THAT(problems_of({"pipeline.schedule=nonsense", "pipeline.layer_split=auto",
                            "parallel.pipeline_model_parallel_size=5",
                            "parallel.virtual_pipeline_model_parallel_size=1"}),

@@ -15,7 +15,7 @@ const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
 const std::string kExpert = "parallel.expert_model_parallel_size=";
 const std::string kChunks = "parallel.virtual_pipeline_model_parallel_size=";
 
-TEST(ConfigConstraints, AScheduleFileStandsBesideNothingThatItContradicts) {
+TEST(ConfigConstraints, AScheduleFileIsRefusedWithAScheduleThatContradictsIt) {
   const std::string file = "pipeline.schedule_file=own.csv";
   EXPECT_THAT(problems_of({file, "pipeline.schedule=pipedream_2bw"}),
               ElementsAre(HasSubstr("/pipeline/schedule_file: a schedule of your own is flushed")));
@@ -67,7 +67,7 @@ TEST(ConfigConstraints, SizesAreBoundedTogether) {
           "/training/train_iters: makes 1e+21 tokens of the run");
 }
 
-TEST(ConfigConstraints, HeadSizes) {
+TEST(ConfigConstraints, CoverHeadSizes) {
   EXPECT_THAT(problems_of({"model.hidden_size=66"}),
               ElementsAre("config: /model/hidden_size: 66 is not a multiple of "
                           "num_attention_heads (4); use 64 or 68"));
@@ -118,7 +118,7 @@ std::vector<std::string> with_experts(const std::vector<std::string>& moe,
   return all;
 }
 
-TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
+TEST(ConfigConstraints, CoverExpertsOfModelsThatHaveThem) {
   const Config config = small_config(with_experts({"num_experts=8"}));
   EXPECT_EQ(config.model.moe.ffn_hidden_size, 96);
   EXPECT_THAT(config.model.moe.layer_freq, ElementsAre(1, 1, 1, 1));
@@ -164,7 +164,7 @@ TEST(ConfigConstraints, ExpertsOfModelsThatHaveThem) {
               ElementsAre(HasSubstr("qwen3_moe's experts form no groups; leave it out")));
 }
 
-TEST(ConfigConstraints, BiasesOfExpertsAndAdafactor) {
+TEST(ConfigConstraints, CoverBiasesOfExpertsAndAdafactor) {
   const auto with = [](std::vector<std::string> keys) {
     keys.insert(
         keys.end(),
@@ -179,7 +179,7 @@ TEST(ConfigConstraints, BiasesOfExpertsAndAdafactor) {
       ElementsAre(HasSubstr("2 ranks an expert don't fit 2 different ones with Adafactor")));
 }
 
-TEST(ConfigConstraints, LatentAttentionAndBiasesOfExperts) {
+TEST(ConfigConstraints, CoverLatentAttentionAndBiasesOfExperts) {
   const auto deepseek = [](std::vector<std::string> keys) {
     std::vector<std::string> all{"model.architecture=deepseek_v3", "model.ffn_hidden_size=96",
                                  "model.moe.num_experts=4", "model.moe.ffn_hidden_size=24",
@@ -240,7 +240,7 @@ TEST(ConfigConstraints, LatentAttentionAndBiasesOfExperts) {
                                     "use deepseek_v3")));
 }
 
-TEST(ConfigConstraints, WidthsAndListsOfExperts) {
+TEST(ConfigConstraints, CoverWidthsAndListsOfExperts) {
   EXPECT_THAT(problems_of(with_experts({"num_experts=4", "ffn_hidden_size=48"})),
               ElementsAre(HasSubstr("/model/moe/ffn_hidden_size: 48 differs from "
                                     "model.ffn_hidden_size (96), which mixtral has")));
@@ -261,7 +261,7 @@ TEST(ConfigConstraints, WidthsAndListsOfExperts) {
   EXPECT_EQ(least.config.parallel.data_parallel_size, 4);
 }
 
-TEST(ConfigConstraints, RanksOfExperts) {
+TEST(ConfigConstraints, CoverRanksOfExperts) {
   const std::vector<std::string> four{"parallel.data_parallel_size=4", "batch.global_batch_size=8"};
   const auto sizes = [&](const std::string& expert, const std::string& tensor) {
     auto all = four;
@@ -283,7 +283,7 @@ TEST(ConfigConstraints, RanksOfExperts) {
                                     "model.moe.ffn_hidden_size (96)")));
 }
 
-TEST(ConfigConstraints, WindowsOfModelsThatHaveThem) {
+TEST(ConfigConstraints, CoverWindowsOfModelsThatHaveThem) {
   const auto of = [](const std::string& model, std::vector<std::string> more) {
     more.insert(more.begin(), {"model.architecture=" + model, "model.ffn_hidden_size=128"});
     return more;
@@ -341,7 +341,7 @@ TEST(ConfigConstraints, ScalingsReadTheirOwnKeys) {
               ElementsAre(HasSubstr("gpt2 has no rotary positions")));
 }
 
-TEST(ConfigConstraints, BatchProduct) {
+TEST(ConfigConstraints, CoverTheProductOfBatchSizes) {
   const std::string data = "parallel.data_parallel_size=2";
   EXPECT_THAT(problems_of({data, "batch.global_batch_size=17", "batch.micro_batch_size=2"}),
               ElementsAre("config: /batch/global_batch_size: 17 is not a multiple of "
@@ -384,7 +384,7 @@ TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
                   "or qwen3_moe"));
 }
 
-TEST(ConfigConstraints, LayersAndStages) {
+TEST(ConfigConstraints, CoverLayersAndStages) {
   EXPECT_THAT(problems_of({kPipeline + "8"}),
               ElementsAre("config: /parallel/pipeline_model_parallel_size: pipeline (8) × chunks "
                           "(1) = 8 stages, more than num_layers (4); use 4"));
@@ -420,7 +420,7 @@ TEST(ConfigConstraints, ChunksFitTheSchedule) {
               IsEmpty());
 }
 
-TEST(ConfigConstraints, PipeDreamRefusesWhatNeedsAFlush) {
+TEST(ConfigConstraints, PipeDreamRefusesKeysThatNeedAFlush) {
   const auto with = [](std::vector<std::string> more) {
     more.insert(more.end(), {kPipeline + "2", "pipeline.schedule=pipedream",
                              "model.tie_word_embeddings=false"});
@@ -438,7 +438,7 @@ TEST(ConfigConstraints, PipeDreamRefusesWhatNeedsAFlush) {
   EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream_2bw"}), IsEmpty());
 }
 
-TEST(ConfigConstraints, SequenceLengthAndSequenceParallelism) {
+TEST(ConfigConstraints, CoverSequenceLengthAndSequenceParallelism) {
   EXPECT_THAT(problems_of({"model.max_position_embeddings=16"}),
               ElementsAre("config: /data/sequence_length: 32 is more than "
                           "model.max_position_embeddings (16); use at most 16"));
@@ -453,7 +453,7 @@ TEST(ConfigConstraints, SequenceLengthAndSequenceParallelism) {
               IsEmpty());
 }
 
-TEST(ConfigConstraints, RankOrderNodesAndCollectives) {
+TEST(ConfigConstraints, CoverRankOrderNodesAndCollectives) {
   for (const char* order :
        {"dp-tp-pp", "pp-dp-tp", "tp-dp", "pp", "tp-cp-dp-pp", "pp-cp"}) {  // all sizes are 1
     EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}), IsEmpty());
@@ -492,7 +492,7 @@ TEST(ConfigConstraints, KeysThatWouldDoNothingAreRefused) {
                           "use AdamW"));
 }
 
-TEST(ConfigConstraints, LearningRateSchedule) {
+TEST(ConfigConstraints, CoverTheLearningRateSchedule) {
   const std::string iters = "training.train_iters=100";
   EXPECT_THAT(problems_of({iters, "scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
               ElementsAre(HasSubstr("is given together with warmup_ratio")));
@@ -536,7 +536,7 @@ TEST(ConfigConstraints, LearningRateSchedule) {
       ElementsAre(HasSubstr("101 is beyond the last iteration, training.train_iters (100)")));
 }
 
-TEST(ConfigConstraints, Data) {
+TEST(ConfigConstraints, CoverTheData) {
   EXPECT_THAT(problems_of({"data.tokenizer.type=file"}),
               ElementsAre(HasSubstr("/model/vocab_size: must be given"),
                           HasSubstr("/data/tokenizer/path: is missing")));
@@ -562,7 +562,7 @@ TEST(ConfigConstraints, TheLargestNumbersDoNotOverflow) {
               ::testing::SizeIs(::testing::Gt(1)));
 }
 
-TEST(ConfigConstraints, PrecisionAndItsLossScale) {
+TEST(ConfigConstraints, CoverPrecisionAndItsLossScale) {
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.tf32=true"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.tf32=true"}),
@@ -589,7 +589,7 @@ TEST(ConfigConstraints, PrecisionAndItsLossScale) {
               ElementsAre(HasSubstr("/precision/dtype: \"fp16\" leaves out steps that overflow")));
 }
 
-TEST(ConfigConstraints, ZeroStagesAndRecomputation) {
+TEST(ConfigConstraints, CoverZeroStagesAndRecomputation) {
   EXPECT_THAT(
       problems_of({"zero_optimization.stage=3", "pipeline.schedule=pipedream_2bw"}),
       ElementsAre(HasSubstr("/zero_optimization/stage: 3 keeps one version of the weights in "

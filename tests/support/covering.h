@@ -17,7 +17,7 @@ inline bool tests_are_full() {
 
 using Combination = std::vector<std::size_t>;  // the value of each choice
 
-inline std::vector<Combination> whole_product(const std::vector<std::size_t>& sizes) {
+inline std::vector<Combination> full_product(const std::vector<std::size_t>& sizes) {
   std::vector<Combination> all{{}};
   for (const std::size_t size : sizes) {
     std::vector<Combination> longer;
@@ -42,7 +42,7 @@ inline std::vector<Combination> pairwise(const std::vector<std::size_t>& sizes) 
     }
     return list;
   };
-  const std::vector<Combination> all = whole_product(sizes);
+  const std::vector<Combination> all = full_product(sizes);
   std::set<std::vector<std::size_t>> open;
   for (const Combination& c : all) {
     for (auto& pair : pairs(c)) open.insert(pair);
@@ -66,7 +66,7 @@ inline std::vector<Combination> pairwise(const std::vector<std::size_t>& sizes) 
 }
 
 inline std::vector<Combination> combinations(const std::vector<std::size_t>& sizes) {
-  return tests_are_full() || sizes.size() < 2 ? whole_product(sizes) : pairwise(sizes);
+  return tests_are_full() || sizes.size() < 2 ? full_product(sizes) : pairwise(sizes);
 }
 
 }  // namespace trident::testing

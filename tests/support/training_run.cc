@@ -165,8 +165,10 @@ void on_ranks(const Config& config, const TransportOptions& options,
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
     const auto rank = static_cast<std::size_t>(transport.world().rank());
     Context context(*devices[rank % devices.size()],
-                    static_cast<int>(config.runtime.threads_per_rank), kernel_options(config));
-    Rank own(context, config, *architecture, schedule, topology_of(config, schedule, transport));
+                    static_cast<int>(config.runtime.threads_per_rank),
+                    kernel_options(config.training, config.precision, config.runtime));
+    Rank own(context, config, *architecture, schedule,
+             topology_of(config.parallel, schedule, transport));
     body(own);
   });
 }

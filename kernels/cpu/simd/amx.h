@@ -1,5 +1,5 @@
-// What AMX computes in place of the loops of Leaves<BFloat16>, where native bf16 products are
-// allowed. The functions run in the calling thread.
+// AMX versions of the loops of Leaves<BFloat16>, for processors with AMX where native bf16 products
+// are allowed. The functions run in the calling thread.
 #pragma once
 
 #include "kernels/cpu/simd/table.h"

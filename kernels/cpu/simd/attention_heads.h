@@ -1,4 +1,4 @@
-// Walks over the heads of attention that the loops of all instruction sets share.
+// The loops over the heads of attention that all instruction sets share.
 #pragma once
 
 #include "kernels/cpu/simd/attention_softmax.h"

@@ -1,5 +1,5 @@
 // The softmax of blocked attention, forward and backward, whatever computes the products: masks,
-// the running maxima and sums of Dao 2022, dropout, and what a block ends with. All sums are fp32.
+// the running maxima and sums of Dao 2022, dropout, and a block's output. All sums are fp32.
 #pragma once
 
 #include "kernels/cpu/simd/attention_tiles.h"
@@ -66,7 +66,7 @@ TRIDENT_INLINE void online_softmax(float* scores, std::int64_t rows, std::int64_
   }
 }
 
-// What a block of queries has while it passes over the keys.
+// The working memory of a block of queries during its pass over the keys.
 struct SoftmaxScratch {
   void take(Scratch& from, const AttentionSizes& sizes) {
     scores = from.take(block * score_row);

@@ -1,7 +1,7 @@
-// The common parts of blocked causal attention, forward and backward: packed rows, and what a query
-// sees. Letters: D elements of a query or key head, E of a value head. D' and E' are these numbers
-// rounded up to full vectors; the padding holds zeros. Queries and keys are counted from the task's
-// first ones.
+// The common parts of blocked causal attention, forward and backward: packed rows, and the mask,
+// which gives the keys that a query sees. Letters: D elements of a query or key head, E of a value
+// head. D' and E' are these numbers rounded up to full vectors; the padding holds zeros. Queries
+// and keys are counted from the task's first ones.
 #pragma once
 
 #include "kernels/cpu/simd/dropout.h"

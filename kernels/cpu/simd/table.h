@@ -1,6 +1,7 @@
 // The inner loops of the CPU kernels over raw pointers. One source is built three times (SSE2,
-// AVX2, AVX-512); a Table holds the functions of one build. The functions run in the calling
-// thread. Letters: T rows, H columns, n elements.
+// AVX2, AVX-512); a Table holds the functions of one build (kernels/cpu/state.cc chooses it). A
+// fourth build has the loops that use AMX (amx.h). The functions run in the calling thread.
+// Letters: T rows, H columns, n elements.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +35,13 @@ struct Rows {
 // blocks of keys, those of one head after those of another.
 inline constexpr std::int64_t attention_block = 64;
 
-// What backward adds up over a part of a task,fp32 rows of D' or E' elements (D and E rounded up to
-// full vectors). All rows are written, but of keys and values in a task of one head: there the part
-// writes those of its own units.
+// The gradients that backward accumulates over a part of a task: fp32 rows of D' or E' elements (D
+// and E rounded up to full vectors). With one head, only this part's key and value rows are
+// written.
 struct AttentionSums {
   float *keys = nullptr, *values = nullptr;  // the gradients of all keys and values
-  // The gradients of the queries of the heads that the part doesn't have to itself: the head in
-  // which it begins, and that in which it ends. One head that it neither begins nor ends is the
-  // first of these.
+  // Gradients of the queries of the first and the last head of the part, which other parts may
+  // share. If both are the same head, first_queries is used.
   float *first_queries = nullptr, *last_queries = nullptr;
 };
 

@@ -19,7 +19,7 @@ TEST(Crc64, IsThatOfXz) {
   EXPECT_EQ(crc64(""), 0u);
 }
 
-TEST(Crc64, OfBlocksIsTheSameWhoeverAddsWhichBytes) {
+TEST(Crc64, OfBlocksIsTheSameForAnyDivisionOfTheBytesAmongRanks) {
   std::mt19937 random(3);
   for (const std::size_t size : {1u, 7u, 64u, 1000u, 4097u}) {
     for (const std::size_t block : {1u, 16u, 100u, 5000u}) {

@@ -93,7 +93,7 @@ TEST(FileSystem, PartsOfAnySizeAtAnyPlaceMakeTheFile) {
   std::filesystem::remove_all(memory);
 }
 
-TEST(FileSystem, WhatIsThereIsNotCreatedAgain) {
+TEST(FileSystem, AnExistingFileIsNotCreatedAgain) {
   const TempDir dir;
   real_files().write(dir / "a", "text");
   EXPECT_THROW(real_files().create(dir / "a", 4), Error);

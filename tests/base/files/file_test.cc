@@ -26,7 +26,7 @@ using testing::slurp;
 using testing::spit;
 using testing::TempDir;
 
-TEST(File, MapsAndReadsWhatIsThere) {
+TEST(File, MapsAndReadsExistingFiles) {
   const TempDir dir;
   spit(dir / "a", "hello");
   const MappedFile map(dir / "a");
@@ -81,7 +81,7 @@ TEST(File, AtomicWriteReplacesTheTargetOnlyOnCommit) {
     file.commit();
   }
   EXPECT_EQ(slurp(dir / "a"), "New text");
-  { AtomicFile(dir / "a").write("given up"); }
+  { AtomicFile(dir / "a").write("discarded"); }
   EXPECT_EQ(slurp(dir / "a"), "New text");
   EXPECT_THAT(dir.names(), ElementsAre("a"));
 }
@@ -109,7 +109,7 @@ TEST(File, AFullDiskLeavesTheOldFileAndNoTemporary) {
   EXPECT_THAT(dir.names(), ElementsAre("a"));
 }
 
-TEST(File, AppendKeepsWholeRecordsWhenTheDiskIsFull) {
+TEST(File, AppendKeepsCompleteRecordsWhenTheDiskIsFull) {
   const TempDir dir;
   AppendFile file(dir / "log");
   file.append("first\n");
@@ -172,7 +172,7 @@ TEST(File, AnUnusableOutputDirectoryIsAClearError) {
   EXPECT_THAT(std::filesystem::is_empty(dir / "a/b"), true);
 }
 
-TEST(File, NewDirectoriesGoAgainUnlessTheyAreUsed) {
+TEST(File, NewDirectoriesAreRemovedAgainUnlessTheyAreUsed) {
   const TempDir dir;
   std::filesystem::create_directory(dir / "there");
   {

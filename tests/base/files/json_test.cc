@@ -21,7 +21,7 @@ std::string error_of(const std::string& text) {
   return "no error";
 }
 
-TEST(StrictJson, ReadsWhatTheLibraryReads) {
+TEST(StrictJson, ReadsADocumentAsTheLibraryDoes) {
   const std::string text =
       R"({"a": [1, -2, 3.5e2, true, null, "x\"é"], "b": {"a": {}, "c": []}, "d": 18446744073709551615})";
   EXPECT_EQ(parse_json(text, "f.json"), nlohmann::json::parse(text));
@@ -44,7 +44,7 @@ TEST(StrictJson, DeepNestingIsAnErrorAndNotACrash) {
   EXPECT_THAT(error_of(std::string(100000, '[')), HasSubstr("nested deeper than 64"));
 }
 
-TEST(StrictJson, RefusesWhatIsNotJsonAndSaysWhere) {
+TEST(StrictJson, RefusesInvalidJsonAndNamesItsPlace) {
   EXPECT_THAT(error_of("{\"a\": 1} x"), StartsWith("f.json:1:10: "));
   EXPECT_THAT(error_of("{\"a\":\n  NaN}"), StartsWith("f.json:2:3: "));
   EXPECT_THAT(error_of("[-Infinity]"), StartsWith("f.json:1:3: "));

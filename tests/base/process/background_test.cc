@@ -23,7 +23,7 @@ TEST(BackgroundTasks, RunInOrderAndTheLastOnesBeforeTheEnd) {
   for (int i = 0; i <= 100; ++i) EXPECT_EQ(ran[static_cast<std::size_t>(i)], i);
 }
 
-TEST(BackgroundTasks, WhoPostsNeverWaitsAndTooManyAreDropped) {
+TEST(BackgroundTasks, PostingNeverWaitsAndTooManyTasksAreDropped) {
   std::promise<void> open;
   int ran = 0;
   BackgroundTasks tasks(3);

@@ -120,7 +120,7 @@ TEST(BpeTrainer, AVocabularyWithoutRoomForTheBytesIsRefused) {
               HasSubstr("of 256 is too small: the 256 bytes and the special tokens need 257"));
 }
 
-TEST(WordCounts, KeepWhatWasSeenAndDropTheRarest) {
+TEST(WordCounts, KeepTheCountsAndDropTheRarestWords) {
   WordCounts counts;
   std::map<std::string, std::uint64_t> expected;
   const auto add = [&](const std::string& word, std::uint64_t count) {

@@ -11,7 +11,7 @@ namespace trident {
 namespace {
 
 // Oniguruma's library defines functions of these names, which work on another regex_t.
-TEST(Regex, TakesNobodysRegcomp) {
+TEST(Regex, LeavesTheCLibrarysRegcompInPlace) {
   for (void* function : {reinterpret_cast<void*>(&::regcomp), reinterpret_cast<void*>(&::regexec),
                          reinterpret_cast<void*>(&::regfree)}) {
     Dl_info info{};

@@ -63,7 +63,7 @@ TEST_P(GoldenTokenizer, GivesTheSameTextBack) {
   }
 }
 
-TEST_P(GoldenTokenizer, PartsHaveTheIdsOfTheWhole) {
+TEST_P(GoldenTokenizer, PartsHaveTheIdsOfTheUndividedText) {
   std::string text;
   for (int i = 0; i < 3; ++i) {
     for (const json& one : cases) text += one["text"].get<std::string>() + "\nAnd so on, to word ";
@@ -167,7 +167,7 @@ TEST(Tokenizer, OtherTextIsNoTokenizer) {
 }
 
 // Like `tokenizers`, the tokenizer refuses a text that its normalizers enlarge without bounds.
-TEST(Tokenizer, ATextThatGrowsWithoutBoundsIsGivenUp) {
+TEST(Tokenizer, ATextThatGrowsWithoutBoundsIsRefused) {
   json document = golden("words");
   const json doubling = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aaaaaaaa"}};
@@ -219,7 +219,7 @@ TEST(Tokenizer, AddedTokensFollowTheEntries) {
   }
 }
 
-TEST(Tokenizer, AMergeAcrossASpaceLeavesNoPlaceToCut) {
+TEST(Tokenizer, AMergeAcrossASpaceLeavesNoSplitPoint) {
   json document = golden("sentencepiece_bpe");
   document["model"]["vocab"]["e\u2581a"] = 100000;
   document["model"]["merges"].push_back({"e", "\u2581a"});
@@ -229,45 +229,47 @@ TEST(Tokenizer, AMergeAcrossASpaceLeavesNoPlaceToCut) {
 }
 
 // A setting of a tokenizer with which text can't be split between words.
-struct Uncut {
+struct Unsplittable {
   const char* name;
   const char* file;
   const char* pointer;
   json value;
 };
 
-class UncutTokenizer : public ::testing::TestWithParam<Uncut> {};
+class UnsplittableTokenizer : public ::testing::TestWithParam<Unsplittable> {};
 
-TEST_P(UncutTokenizer, FindsNoPlace) {
-  const Uncut& uncut = GetParam();
+TEST_P(UnsplittableTokenizer, FindsNoSplitPoint) {
+  const Unsplittable& changed = GetParam();
   const std::string text = "some words of a text";
-  json document = golden(uncut.file);
+  json document = golden(changed.file);
   const auto next_split_point = [&] {
     const Tokenizer tokenizer(json_text(document), "t.json");
     Tokenizer::Memory memory(tokenizer);
     return tokenizer.next_split_point(text, 1, memory);
   };
   EXPECT_EQ(next_split_point(), 4u);
-  document[json::json_pointer(uncut.pointer)] = uncut.value;
+  document[json::json_pointer(changed.pointer)] = changed.value;
   EXPECT_EQ(next_split_point(), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Changes, UncutTokenizer,
+    Changes, UnsplittableTokenizer,
     ::testing::Values(
         // The first and last characters of a word are marked, and a complete text is one word.
-        Uncut{"WordPrefix", "sentencepiece_bpe", "/model/continuing_subword_prefix", "##"},
-        Uncut{"WordSuffix", "sentencepiece_bpe", "/model/end_of_word_suffix", "</w>"},
-        Uncut{"WholeWordsFirst", "sentencepiece_bpe", "/model/ignore_merges", true},
-        Uncut{"SpaceBecomesAnother", "sentencepiece_bpe", "/normalizer/normalizers/1/content", "_"},
-        Uncut{"OtherNormalizer",
-              "byte_level",
-              "/normalizer",
-              {{"type", "Replace"}, {"pattern", {{"String", "s w"}}}, {"content", " "}}},
-        Uncut{"OtherPattern", "byte_level", "/pre_tokenizer/pretokenizers/0/pattern/Regex", ".+"},
-        Uncut{"OtherBehavior", "byte_level", "/pre_tokenizer/pretokenizers/0/behavior",
-              "MergedWithNext"},
-        Uncut{"TakesSpace", "byte_level", "/added_tokens/0/rstrip", true}),
+        Unsplittable{"WordPrefix", "sentencepiece_bpe", "/model/continuing_subword_prefix", "##"},
+        Unsplittable{"WordSuffix", "sentencepiece_bpe", "/model/end_of_word_suffix", "</w>"},
+        Unsplittable{"FullWordsFirst", "sentencepiece_bpe", "/model/ignore_merges", true},
+        Unsplittable{"SpaceBecomesAnother", "sentencepiece_bpe",
+                     "/normalizer/normalizers/1/content", "_"},
+        Unsplittable{"OtherNormalizer",
+                     "byte_level",
+                     "/normalizer",
+                     {{"type", "Replace"}, {"pattern", {{"String", "s w"}}}, {"content", " "}}},
+        Unsplittable{"OtherPattern", "byte_level", "/pre_tokenizer/pretokenizers/0/pattern/Regex",
+                     ".+"},
+        Unsplittable{"OtherBehavior", "byte_level", "/pre_tokenizer/pretokenizers/0/behavior",
+                     "MergedWithNext"},
+        Unsplittable{"TakesSpace", "byte_level", "/added_tokens/0/rstrip", true}),
     [](const auto& tested) { return tested.param.name; });
 
 // The vocabulary has no unknown token and lacks one character.

@@ -152,7 +152,7 @@ struct cudaDeviceProp {
   int major, minor, multiProcessorCount;
 };
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
-// The emulated GPU has little shared memory, so that tests reach what is beyond it.
+// The emulated GPU has little shared memory, so that tests exceed it.
 enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor

@@ -101,9 +101,9 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
 
 // Two matrices on four ranks: two groups shard the first one, and only the first group shards the
 // second.
-class CutByTwoGroups {
+class ShardedByTwoGroups {
  public:
-  CutByTwoGroups(Context& context, const Topology& topology) : context_(context) {
+  ShardedByTwoGroups(Context& context, const Topology& topology) : context_(context) {
     const auto add = [&](const std::string& name, Placement placement) {
       parameters_.push_back(
           std::make_shared<Parameter>(ParameterSpec{.name = name, .placement = placement}));
@@ -136,15 +136,15 @@ class CutByTwoGroups {
       optimizer.step(context_, *buckets_, 0.01F, 0.5F);
     }
   }
-  // Expects that every local element equals its element of `whole`, the unsharded result.
-  void expect_part_of(const std::vector<float>& whole) const {
+  // Expects that every local element equals its element of the unsharded result.
+  void expect_part_of(const std::vector<float>& unsharded) const {
     for (const auto& parameter : parameters_) {
       const auto local = context_.to_host<float>(parameter->weight());
       for (const LocalSlice& held : parameter->spec().placement.slices()) {
         each_range(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
           for (std::int64_t i = 0; i < n; ++i) {
             ASSERT_EQ(local[static_cast<std::size_t>(at + i)],
-                      whole[static_cast<std::size_t>(from + i)])
+                      unsharded[static_cast<std::size_t>(from + i)])
                 << parameter->name();
           }
         });
@@ -175,13 +175,13 @@ class CutByTwoGroups {
 };
 
 // All elements in one contiguous range, updated as above.
-std::vector<float> updated_whole(Context& context, const OptimizerConfig& config) {
+std::vector<float> updated_unsharded(Context& context, const OptimizerConfig& config) {
   const auto rule = find_row(optimizer_registry(), config.type)->make(config.params);
-  const Shape shape = CutByTwoGroups::shape;
+  const Shape shape = ShardedByTwoGroups::shape;
   const Parameter parameter({.name = "x", .placement = Placement::replicated(shape)});
   std::vector<float> values(static_cast<std::size_t>(shape.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = CutByTwoGroups::value(static_cast<std::int64_t>(i));
+    values[i] = ShardedByTwoGroups::value(static_cast<std::int64_t>(i));
   }
   UpdatePart part{
       .range = {&parameter, 0, shape.numel(), 0, shape.numel()},
@@ -208,24 +208,24 @@ void on_four_ranks(const std::function<void(Context&, const Topology&)>& body) {
   });
 }
 
-TEST(Optimizer, UpdatesWhatTwoGroupsCutWhereTheRuleNeedsNoSums) {
+TEST(Optimizer, UpdatesParametersShardedByTwoGroupsIfTheRuleNeedsNoSums) {
   for (const OptimizerConfig& config :
        {OptimizerConfig{"AdamW", {.betas = {0.9, 0.95}, .weight_decay = 0.1}},
         OptimizerConfig{"SGD", {.weight_decay = 0.1, .momentum = 0.9}}}) {
     SCOPED_TRACE(config.type);
     on_four_ranks([&](Context& context, const Topology& topology) {
-      CutByTwoGroups parameters(context, topology);
+      ShardedByTwoGroups parameters(context, topology);
       parameters.update_twice(topology, config);
-      parameters.expect_part_of(updated_whole(context, config));
+      parameters.expect_part_of(updated_unsharded(context, config));
     });
   }
 }
 
-TEST(Optimizer, RefusesWhatTwoGroupsCutWhereTheRuleAddsUpOverWholeParameters) {
+TEST(Optimizer, RefusesParametersShardedByTwoGroupsIfTheRuleNeedsSums) {
   EXPECT_THAT(
       [] {
         on_four_ranks([](Context& context, const Topology& topology) {
-          CutByTwoGroups(context, topology).update_twice(topology, {"Adafactor", {}});
+          ShardedByTwoGroups(context, topology).update_twice(topology, {"Adafactor", {}});
         });
       },
       ::testing::ThrowsMessage<Error>(::testing::AllOf(::testing::HasSubstr("sharded by 'tensor'"),
@@ -286,7 +286,7 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
   return norm;
 }
 
-TEST(GradientNorm, IsBitwiseIdenticalHoweverGradientsAreDealt) {
+TEST(GradientNorm, IsBitwiseIdenticalForAnyShardingOfGradients) {
   const double plain = norm_of({1, 1, 1}, {}, 1);
   EXPECT_GT(plain, 100);  // sqrt of about 140,000 parameters of variance 1
   for (const Layout layout : {Layout{2, 1, 1}, Layout{3, 1, 1}, Layout{4, 1, 1}}) {

@@ -98,7 +98,7 @@ TEST(ParamGroups, APatternThatMatchesNothingIsRefused) {
 }
 
 // The average of the weights after each update, computed from runs that end at each of them.
-TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
+TEST(MovingAverage, IsSavedWithTheWeightsInEveryLayout) {
   const TempDir dir;
   constexpr double decay = 0.75;
   const auto run = [&](const std::string& name, int iterations, const Layout& layout,
@@ -125,11 +125,12 @@ TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
     }
   }
   const Overrides averaged{"training.ema_decay=0.75"};
-  const std::string whole = run("whole", 4, {}, averaged);
-  EXPECT_EQ(read_file(whole + "/model.safetensors"), read_file(dir / "to4/w/model.safetensors"));
-  EXPECT_LT(largest_relative_distance(read_tensors(whole + "/ema/model.safetensors"), average),
+  const std::string unsharded = run("unsharded", 4, {}, averaged);
+  EXPECT_EQ(read_file(unsharded + "/model.safetensors"),
+            read_file(dir / "to4/w/model.safetensors"));
+  EXPECT_LT(largest_relative_distance(read_tensors(unsharded + "/ema/model.safetensors"), average),
             1e-6);
-  EXPECT_EQ(read_file(whole + "/ema/config.json"), read_file(whole + "/config.json"));
+  EXPECT_EQ(read_file(unsharded + "/ema/config.json"), read_file(unsharded + "/config.json"));
 
   const std::string sharded = run("sharded", 4, {.data = 2, .tensor = 1, .pipeline = 2},
                                   averaged + Overrides{"zero_optimization.stage=2"});
@@ -140,7 +141,7 @@ TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
   const Overrides saves = averaged + Overrides{"checkpoint.save_interval=2"};
   run("on", 2, {}, saves);
   EXPECT_EQ(read_file(run("on", 4, {}, saves) + "/ema/model.safetensors"),
-            read_file(whole + "/ema/model.safetensors"));
+            read_file(unsharded + "/ema/model.safetensors"));
 }
 
 TEST(MovingAverage, BeginsWithTheWeightsOfACheckpointThatHasNone) {
@@ -163,7 +164,7 @@ TEST(MovingAverage, BeginsWithTheWeightsOfACheckpointThatHasNone) {
   }
 }
 
-TEST(MovingAverage, ReplacesNobodyElsesWeights) {
+TEST(MovingAverage, ReplacesNoOtherWeights) {
   const TempDir dir;
   std::filesystem::create_directories(dir / "w/ema");
   spit(dir / "w/ema/model.safetensors", "mine");

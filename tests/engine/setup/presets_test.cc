@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 // Each preset loads unchanged and has the model's published number of parameters. For a preset
 // without a number here no exact number was published.
-TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
+TEST(Presets, HaveThePublishedSizesOfTheirModels) {
   const std::map<std::string, std::int64_t> published{
       {"gpt2_124m", 124'439'808},
       {"gpt2_355m", 354'823'168},
@@ -55,7 +55,7 @@ TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
       HasSubstr("did you mean gpt2_124m?"));
 }
 
-TEST(Presets, SayWhatTheirKeysMean) {
+TEST(Presets, DescribeTheirKeys) {
   const std::string text = preset_config("bytes", "mine", *built_in_constraints());
   EXPECT_THAT(text, HasSubstr("    // Transformer layers.\n    \"num_layers\": 4,\n"));
   for (std::size_t begin = 0; begin < text.size();) {

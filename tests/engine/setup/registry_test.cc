@@ -61,8 +61,8 @@ class SignSgd final : public UpdateRule {
 };
 
 // Every rank sends its complete buffer to every rank, which adds in rank order.
-constexpr Algorithm everybody{200};
-void all_reduce_everybody(Exchange& exchange, const Buffers& buffers) {
+constexpr Algorithm every_rank{200};
+void all_reduce_every_rank(Exchange& exchange, const Buffers& buffers) {
   if (exchange.rendezvous() != nullptr) exchange.arrive_without_buffers();
   const Descriptor& d = exchange.descriptor();
   const auto bytes = static_cast<std::size_t>(buffers.n) * size_of(d.dtype);
@@ -80,14 +80,14 @@ void all_reduce_everybody(Exchange& exchange, const Buffers& buffers) {
   exchange.wait(transfers);
   reduce(buffers.output, sources, buffers.n, d.dtype, d.reduce_op, exchange.size());
 }
-AlgorithmKind everybody_kind() {
-  return {{.name = "everybody", .in_rank_order = true},
-          everybody,
+AlgorithmKind every_rank_kind() {
+  return {{.name = "every_rank", .in_rank_order = true},
+          every_rank,
           {{.operation = Operation::all_reduce,
-            .algorithm = everybody,
-            .name = "everybody",
-            .serves = [](const CollectiveCase& c) { return c.algorithm == everybody; },
-            .run = all_reduce_everybody,
+            .algorithm = every_rank,
+            .name = "every_rank",
+            .serves = [](const CollectiveCase& c) { return c.algorithm == every_rank; },
+            .run = all_reduce_every_rank,
             .sent = [](const CollectiveCase& c) { return c.n * (c.members - 1); }}}};
 }
 
@@ -105,7 +105,7 @@ std::shared_ptr<const ConfigConstraints> own_constraints() {
                                    return std::make_unique<SignSgd>();
                                  }});
   registry.transports.push_back({{.name = "counted", .processes = false}, run_counted});
-  registry.algorithms.push_back(everybody_kind());
+  registry.algorithms.push_back(every_rank_kind());
   return constraints_of(registry);
 }
 
@@ -123,7 +123,7 @@ std::vector<std::string> problems_of(const Overrides& overrides) {
   }
 }
 
-TEST(Registry, AScheduleFromOutsideTrainsToTheSameBits) {
+TEST(Registry, AScheduleFromOutsideTrainsBitwiseIdentically) {
   const TempDir dir;
   const Overrides two = overrides_of({2, 1, 2});
   const Config plain = own_config(dir, two);
@@ -161,9 +161,9 @@ TEST(Registry, ATransportFromOutsideRunsTheRanks) {
 TEST(Registry, AnAlgorithmFromOutsideIsPlannedAndRunByItsRow) {
   const TempDir dir;
   const Overrides stage0{"zero_optimization.stage=0"}, layout = overrides_of({3, 1, 1}) + stage0;
-  const Config own = own_config(dir, layout + Overrides{"runtime.collective_algorithm=everybody"});
+  const Config own = own_config(dir, layout + Overrides{"runtime.collective_algorithm=every_rank"});
   EXPECT_EQ(losses_of(train(own)), losses_of(train(own_config(dir, layout))));
-  expect_planned({"gpt2", {3, 1, 1}, stage0 + Overrides{"runtime.collective_algorithm=everybody"}},
+  expect_planned({"gpt2", {3, 1, 1}, stage0 + Overrides{"runtime.collective_algorithm=every_rank"}},
                  0, own_constraints());
   try {
     on_ranks(own, transport_options(own), [&](Rank& rank) {
@@ -171,16 +171,16 @@ TEST(Registry, AnAlgorithmFromOutsideIsPlannedAndRunByItsRow) {
       const ProcessGroup& world = rank.model.topology().world;
       const Tensor x = context.empty({6}, DType::f32, Category::workspace);
       world.all_reduce(context, x, ReduceOp::sum, Async::no,
-                       world.rank() == 1 ? Algorithm::direct : everybody);
+                       world.rank() == 1 ? Algorithm::direct : every_rank);
       context.synchronize();
     });
     FAIL() << "accepted";
   } catch (const CommunicationError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("all_reduce(fp32[6], sum, everybody)"));
+    EXPECT_THAT(error.what(), HasSubstr("all_reduce(fp32[6], sum, every_rank)"));
   }
 }
 
-TEST(Registry, ChecksSchemaAndReferenceListWhatCameFromOutside) {
+TEST(Registry, ChecksSchemaAndReferenceListRowsFromOutside) {
   const auto constraints = own_constraints();
   const auto schema = nlohmann::json::parse(config_schema(*constraints))["properties"];
   EXPECT_THAT(schema["pipeline"]["properties"]["schedule"].dump(), HasSubstr("\"eager\""));
@@ -243,7 +243,7 @@ class Small final : public Architecture {
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
 };
 
-TEST(Registry, AModelFromOutsideHasItsOwnDefaultsAndRules) {
+TEST(Registry, AModelFromOutsideHasItsOwnDefaultsAndConstraints) {
   Registry registry = built_in_registry();
   registry.architectures["small"] = std::make_shared<Small>();
   const TempDir dir;
@@ -264,7 +264,7 @@ TEST(Registry, AModelFromOutsideHasItsOwnDefaultsAndRules) {
   }
 }
 
-TEST(Registry, AListThatUpdatesOtherwiseThanItsRowSaysIsAnError) {
+TEST(Registry, AListWithOtherUpdatesThanItsRowIsAnError) {
   std::vector<ScheduleKind> registry = schedule_registry();
   registry.push_back({{.name = "hasty"}, [](const ScheduleRequest& request) {
                         return pipedream(request.stages, request.microbatches);

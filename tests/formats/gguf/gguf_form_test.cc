@@ -45,7 +45,7 @@ constexpr auto gpt_oss = R"({
   "ffn_hidden_size": 48, "vocab_size": 100, "max_position_embeddings": 64,
   "moe": {"num_experts": 4, "router_topk": 2}})";
 
-TEST(GgufForm, OfDeepseekNeedsWhatLlamaCppComputesAlike) {
+TEST(GgufForm, OfDeepseekRefusesSettingsThatLlamaCppLacks) {
   EXPECT_EQ(form_of(deepseek, {}).architecture, "deepseek2");
   const auto refused = [](const std::vector<std::string>& changes) {
     return refusal(deepseek, changes);
@@ -70,7 +70,7 @@ TEST(GgufForm, OfOlmoeHasAHeadOfKeysForEachOfQueries) {
   EXPECT_THAT(refusal(olmoe, {"model.num_query_groups=2"}), HasSubstr("num_query_groups"));
 }
 
-TEST(GgufForm, OfGptOssHasItsWindowsAndSaysWhatIsRounded) {
+TEST(GgufForm, OfGptOssHasItsWindowsAndNotesRoundedBounds) {
   const auto windows = [](const char* layers) {
     return std::vector<std::string>{"model.sliding_window=16",
                                     std::string("model.window_layers=") + layers};

@@ -75,14 +75,14 @@ TEST(GgufFile, HasTheFormatsBytes) {
   EXPECT_EQ(slurp(dir / "x.gguf"), expected);
 }
 
-TEST(GgufFile, LeavesWhatSomebodyElseHasWrittenMeanwhile) {
+TEST(GgufFile, LeavesAFileThatAnotherProgramHasWrittenMeanwhile) {
   const TempDir dir;
   {
     GgufWriter writer(dir / "x.gguf", {}, {});
-    spit(dir / "x.gguf", "somebody's");
+    spit(dir / "x.gguf", "other bytes");
     EXPECT_THROW(writer.finish(false), Error);
   }
-  EXPECT_EQ(slurp(dir / "x.gguf"), "somebody's");
+  EXPECT_EQ(slurp(dir / "x.gguf"), "other bytes");
   const auto files = std::filesystem::directory_iterator(dir.path());
   EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "nothing else is left";
   GgufWriter writer(dir / "x.gguf", {}, {});
@@ -106,7 +106,7 @@ TEST(GgufFile, RoundsBlocksByTheirLargestValue) {
   EXPECT_FALSE(fits(GgufType::q8_0, 48));
 }
 
-TEST(GgufFile, RefusesWhatATypeHasNoNumberFor) {
+TEST(GgufFile, RefusesValuesThatATypeCanNotHold) {
   for (const GgufType type : {GgufType::f32, GgufType::f16, GgufType::bf16, GgufType::q8_0}) {
     for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
       std::vector<float> values(32, 1.0f);
@@ -166,7 +166,7 @@ std::vector<std::string> notes_of(const std::function<void(json&)>& change,
   return gguf_vocabulary(Tokenizer(text, "t"), text, "t", 270, 1, ends).notes;
 }
 
-TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
+TEST(GgufVocabulary, NotesDifferencesOfLlamaCpp) {
   EXPECT_THAT(notes_of([](json&) {}), IsEmpty());
   const auto metaspace = [](const char* scheme) {
     return [=](json& document) {
@@ -215,9 +215,9 @@ TEST(GgufVocabulary, NeedsATokenForEachByteWhereOneIsUnknown) {
   document["pre_tokenizer"]["use_regex"] = true;
   EXPECT_EQ(vocabulary_of(document, 256).model, "gpt2");
   document["model"]["unk_token"] = "a";
-  const GgufVocabulary whole = vocabulary_of(document, 256);
-  EXPECT_EQ(whole.model, "gpt2");
-  EXPECT_THAT(whole.kinds, ::testing::Each(1)) << "\"a\" stays a word";
+  const GgufVocabulary complete = vocabulary_of(document, 256);
+  EXPECT_EQ(complete.model, "gpt2");
+  EXPECT_THAT(complete.kinds, ::testing::Each(1)) << "\"a\" stays a word";
   document["model"]["vocab"].erase("b");
   EXPECT_EQ(vocabulary_of(document, 256).model, "none");
 }
@@ -241,7 +241,7 @@ TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
   EXPECT_THAT(made.notes, ElementsAre(HasSubstr("also ends texts at \"</s>\"")));
 }
 
-TEST(GgufVocabulary, TellsOfMergesThatLlamaCppWouldAdd) {
+TEST(GgufVocabulary, NotesMergesThatLlamaCppWouldAdd) {
   // "a" + "bc" makes the same token.
   const GgufVocabulary made =
       vocabulary_of(sentence_piece({{"a", "b"}, {"ab", "c"}, {"b", "c"}}), 270);
@@ -249,7 +249,7 @@ TEST(GgufVocabulary, TellsOfMergesThatLlamaCppWouldAdd) {
   EXPECT_EQ(made.model, "llama");
 }
 
-TEST(GgufVocabulary, HasNoneWhereLlamaCppCutsTextInAnotherWay) {
+TEST(GgufVocabulary, IsLeftOutWhereLlamaCppSplitsTextInAnotherWay) {
   json document = sentence_piece({{"a", "b"}});
   document["model"]["byte_fallback"] = false;
   EXPECT_EQ(vocabulary_of(document, 270).model, "none");

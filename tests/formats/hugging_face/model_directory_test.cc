@@ -113,7 +113,7 @@ class ModelDirectory : public ::testing::Test {
   TempDir dir;
 };
 
-TEST_F(ModelDirectory, GoodOnesAreTaken) {
+TEST_F(ModelDirectory, ValidOnesAreAccepted) {
   write(gpt2, tensors_of(gpt2));
   EXPECT_THAT(problems(), IsEmpty());
   EXPECT_EQ(config_of_directory(architectures, dir / "model").precision.dtype, "fp32");
@@ -147,6 +147,43 @@ TEST_F(ModelDirectory, AConfigThatClaimsMoreThanTheFileHoldsIsRefusedBeforeAnyth
   EXPECT_THAT(claim("vocab_size", 1'000'000'000), Contains(HasSubstr("transformer.wte.weight")));
   EXPECT_THAT(claim("n_positions", 1'000'000), Contains(HasSubstr("transformer.wpe.weight")));
   EXPECT_THAT(claim("n_head", 3), Contains(HasSubstr("not a multiple of num_attention_heads")));
+}
+
+// A list of layers would have ten million numbers.
+TEST_F(ModelDirectory, AConfigOfTooManyLayersIsRefusedBeforeTheyAreListed) {
+  const json window{{"sliding_window", 4}};
+  const json qwen_window{{"use_sliding_window", true}, {"sliding_window", 4}};
+  const json experts{{"num_experts", 4}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 4}};
+  const json local_experts{{"num_local_experts", 4}, {"num_experts_per_tok", 2}};
+  const json latent{{"n_routed_experts", 4},   {"num_experts_per_tok", 2}, {"n_group", 1},
+                    {"topk_group", 1},         {"q_lora_rank", nullptr},   {"kv_lora_rank", 4},
+                    {"qk_nope_head_dim", 4},   {"qk_rope_head_dim", 2},    {"v_head_dim", 4},
+                    {"num_key_value_heads", 2}};
+  const std::pair<const char*, std::vector<json>> families[] = {
+      {"llama", {}},
+      {"mistral", {window}},
+      {"qwen2", {qwen_window, {{"max_window_layers", 0}}}},
+      {"qwen3", {qwen_window, {{"max_window_layers", 0}}}},
+      {"mixtral", {window, local_experts}},
+      {"qwen2_moe", {experts, {{"mlp_only_layers", {0}}, {"shared_expert_intermediate_size", 4}}}},
+      {"qwen3_moe", {experts, qwen_window}},
+      {"olmoe", {experts}},
+      {"deepseek_v3", {latent, {{"first_k_dense_replace", 1}}}},
+      {"gpt_oss", {local_experts, window}}};
+  for (const auto& [family, keys] : families) {
+    json config = llama;
+    config.erase("architectures");
+    config["model_type"] = family;
+    for (const json& some : keys) config.update(some);
+    const auto text = [&](std::int64_t layers) {
+      config["num_hidden_layers"] = layers;
+      return architectures.at(family)->model_config(config.dump());
+    };
+    EXPECT_EQ(json::parse(text(3)).at("num_layers"), 3) << family;
+    EXPECT_LT(text(10'000'000).size(), 5000) << family;
+    write(config, {});
+    EXPECT_THAT(problems(), Contains(HasSubstr("/model/num_layers: 10000000 "))) << family;
+  }
 }
 
 TEST_F(ModelDirectory, TensorsThatTheModelWouldLeaveOutAreNamed) {
@@ -217,7 +254,7 @@ TEST_F(ModelDirectory, ARunsConfigMustAgreeInEveryNumberThatItsModelComputesWith
       HasSubstr("/model_type: \"llama\": needs \"gpt2\""));
 }
 
-TEST_F(ModelDirectory, FilesThatAreNoneAreRefusedAtOnce) {
+TEST_F(ModelDirectory, PipesFoldersAndLinksAreRefusedAtOnce) {
   const auto place = [&](const char* name, auto make) {
     write(gpt2, tensors_of(gpt2));
     const std::string path = dir / (std::string("model/") + name);
@@ -268,7 +305,7 @@ TEST_F(ModelDirectory, AnIndexNamesEachTensorOfItsFilesOnce) {
               ElementsAre(HasSubstr("no tensor \"transformer.wte.weight\"")));
 }
 
-TEST_F(ModelDirectory, DamagedBytesAreRefusedOrTakenAndNothingElse) {
+TEST_F(ModelDirectory, DamagedBytesAreAcceptedOrRefusedWithAMessage) {
   write(gpt2, tensors_of(gpt2), "model", 2000);
   ASSERT_THAT(problems(), IsEmpty());
   const json index = json::parse(slurp(dir / "model/model.safetensors.index.json"));
@@ -311,7 +348,7 @@ TEST_F(ModelDirectory, DamagedBytesAreRefusedOrTakenAndNothingElse) {
   EXPECT_GT(refused, 900);
 }
 
-TEST_F(ModelDirectory, AConversionKeepsEveryBitAndWhatLiesBesideTheWeights) {
+TEST_F(ModelDirectory, AConversionKeepsEveryBitAndOtherFilesOfTheFolder) {
   json config = gpt2;
   config["torch_dtype"] = "bfloat16";  // although the tensors are F32
   config["summary_type"] = "mean";

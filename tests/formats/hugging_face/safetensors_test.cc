@@ -56,7 +56,7 @@ class Safetensors : public ::testing::Test {
   TempDir dir_;
 };
 
-TEST_F(Safetensors, WhatIsWrittenInAnyOrderReadsBackByTensorAndByRows) {
+TEST_F(Safetensors, RowsWrittenInAnyOrderReadBackByTensorAndByRows) {
   SafetensorsWriter writer(dir_ / "m",
                            {{"half", DType::bf16, {3}},
                             {"w", DType::f32, {4, 2, 3}},
@@ -79,9 +79,9 @@ TEST_F(Safetensors, WhatIsWrittenInAnyOrderReadsBackByTensorAndByRows) {
   EXPECT_EQ(file.tensors().size(), 4u);
   EXPECT_EQ(file.at("w").dtype, DType::f32);
   EXPECT_THAT(file.at("w").shape, ElementsAre(4, 2, 3));
-  std::vector<float> whole(24);
-  file.read(file.at("w"), std::as_writable_bytes(std::span(whole)));
-  EXPECT_EQ(whole, w);
+  std::vector<float> full(24);
+  file.read(file.at("w"), std::as_writable_bytes(std::span(full)));
+  EXPECT_EQ(full, w);
   std::vector<float> rows(12);
   file.read_rows(file.at("w"), 2, 4, std::as_writable_bytes(std::span(rows)));
   EXPECT_EQ(rows, ramp(12, 6));
@@ -149,7 +149,7 @@ constexpr std::pair<const char*, const char*> hostile_headers[] = {
     {"{\"a\xff\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}", "not JSON"},
 };
 
-TEST_F(Safetensors, HostileHeadersAreRefusedWithTheRuleTheyBreak) {
+TEST_F(Safetensors, HostileHeadersAreRefusedWithTheReason) {
   const std::string good = R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
   ASSERT_EQ(rejects(good, 4), "");
   EXPECT_THAT(rejects(good, 5), HasSubstr("the tensors end at byte 4 of the data, the file at 5"));

@@ -112,7 +112,7 @@ std::optional<float> load_moved_by_hand(const std::string& directory) {
   return load(copy.path());
 }
 
-TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
+TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesACompleteSetOrNone) {
   int refusals = 0, deaths = 0;
   // Sets in one file (limit 1000), two shards (32) and three shards (16), each after each.
   for (const std::uint64_t before : {1000, 32, 16}) {
@@ -121,7 +121,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
         SCOPED_TRACE(::testing::Message() << before << " to " << after << ", step " << steps);
         const TempDir dir;
         save(dir.path(), 1, before);
-        spit(dir / "model-00001-of-00009.safetensors", "somebody else's");
+        spit(dir / "model-00001-of-00009.safetensors", "another program's");
         const pid_t child = ::fork();
         if (child == 0) {
           steps_to_live = steps;
@@ -155,7 +155,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
         } else {
           EXPECT_EQ(found, 2);
         }
-        EXPECT_EQ(slurp(dir / "model-00001-of-00009.safetensors"), "somebody else's");
+        EXPECT_EQ(slurp(dir / "model-00001-of-00009.safetensors"), "another program's");
         std::size_t files = 4;  // config.json, its companion, the foreign file, the weights
         if (after == 32) files = 6;
         if (after == 16) files = 7;
@@ -169,7 +169,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
   EXPECT_GT(refusals, 10);
 }
 
-TEST(WeightsFolder, ASaveThatFailsLeavesTheOldSetAndNothingElse) {
+TEST(WeightsFolder, ASaveThatFailsLeavesOnlyTheOldSet) {
   const TempDir dir;
   save(dir.path(), 1, 32);
   const auto before = dir.names();
@@ -203,7 +203,7 @@ TEST(WeightsFolder, AnOldIndexThatCanNotBeFollowedBreaksNoSave) {
   EXPECT_EQ(load(dir.path()), 2);
 }
 
-TEST(WeightsFolder, WhatADeadSaveHasWrittenIsRoomForTheNextOne) {
+TEST(WeightsFolder, FilesOfADeadSaveAreSpaceForTheNextOne) {
   const TempDir dir;
   EXPECT_EQ(unfinished_bytes(dir.path()), 0);
   std::filesystem::create_directory(dir / ".trident-saving");

@@ -103,7 +103,7 @@ class CudaEmulatedProducts : public testing::Test {
   cublasLtHandle_t handle_ = nullptr;
 };
 
-TEST_F(CudaEmulatedProducts, RefuseWhatTheRealOnesDo) {
+TEST_F(CudaEmulatedProducts, RefuseTheRequestsThatTheRealOnesRefuse) {
   for (const auto epilogue : known_epilogues) {
     EXPECT_EQ(status({.epilogue = epilogue}), CUBLAS_STATUS_SUCCESS) << epilogue;
   }

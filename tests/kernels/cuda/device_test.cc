@@ -42,7 +42,7 @@ class CudaDevice : public testing::Test {
   }
 };
 
-TEST_F(CudaDevice, WithoutADriverThereIsNoneAndTheReasonIsSaid) {
+TEST_F(CudaDevice, WithoutADriverThereIsNoneAndTheErrorNamesTheReason) {
   emulation::set_machine(-1, 0);
   EXPECT_EQ(find_gpus().count, 0);
   EXPECT_EQ(find_gpus().reason, "this machine has no NVIDIA driver");
@@ -96,7 +96,7 @@ TEST_F(CudaDevice, UploadsMayReuseTheirSourceAndPassTheRing) {
   later.join();
 }
 
-TEST_F(CudaDevice, DownloadsAreThereAfterSynchronizeWhateverTheirSize) {
+TEST_F(CudaDevice, DownloadsOfAnySizeAreThereAfterSynchronize) {
   const auto device = make_cuda_device(0);
   Context context(*device, 1);
   const std::vector<std::size_t> sizes{2, 800'000, 1, 600'000, 2'000'000, 3};
@@ -118,7 +118,7 @@ TEST_F(CudaDevice, DownloadsAreThereAfterSynchronizeWhateverTheirSize) {
   }
 }
 
-TEST_F(CudaDevice, AnEventOrdersTwoQueuesAndTellsTheHost) {
+TEST_F(CudaDevice, AnEventOrdersTwoQueuesAndIsSeenByTheHost) {
   const auto device = make_cuda_device(0);
   Context first(*device, 1), second(*device, 1);
   const auto event = device->make_event();

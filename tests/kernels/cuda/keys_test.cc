@@ -14,7 +14,7 @@
 namespace trident::cuda {
 namespace {
 
-TEST(CudaKeys, AProductsAreTheSameForItsShapesAndDifferForAllElse) {
+TEST(CudaKeys, AProductsDependOnShapesModesAndAlignmentsAlone) {
   const auto device = make_cuda_device(0);
   Context context(*device, 1);
   const auto made = [&](std::int64_t rows, std::int64_t columns, DType dtype = DType::bf16) {
@@ -60,7 +60,7 @@ TEST(CudaKeys, AProductsAreTheSameForItsShapesAndDifferForAllElse) {
   differs("alignment of b", [&](GemmArgs& x) { at_two_bytes(x.b); });
   differs("alignment of c", [&](GemmArgs& x) { at_two_bytes(x.c); });
   differs("alignment of the bias", [&](GemmArgs& x) { x.bias = shifted; });
-  differs("alignment of what is saved", [&](GemmArgs& x) { at_two_bytes(x.pre_activation); });
+  differs("alignment of the saved values", [&](GemmArgs& x) { at_two_bytes(x.pre_activation); });
 }
 
 TEST(CudaKeys, AnAttentionsDifferForEachExtentAndMode) {

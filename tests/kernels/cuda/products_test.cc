@@ -228,7 +228,7 @@ TEST_F(CudaProducts, OfOtherRunsHaveTheFastestAlgorithmThatRuns) {
   }
 }
 
-TEST_F(CudaProducts, AddOnceToWhatTheyAddToThoughTimed) {
+TEST_F(CudaProducts, AccumulateOnceThoughTimed) {
   for (const bool fused : {true, false}) {
     for (const auto epilogue : all_epilogues) emulation::set_product_behavior(epilogue, {});
     slow_down(fused ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BGRADB);
@@ -281,7 +281,7 @@ TEST_F(CudaProducts, WithARefusedEpilogueAreDoneInStepsAndNotAskedForAgain) {
   }
 }
 
-TEST_F(CudaProducts, ThatAreRefusedAltogetherAreAnErrorThatSaysSo) {
+TEST_F(CudaProducts, ThatAreRefusedAltogetherAreAnError) {
   refuse(CUBLASLT_EPILOGUE_DEFAULT, ProductRefusal::by_heuristic);
   Case products(*device, fastest);
   try {
@@ -316,7 +316,7 @@ TEST_F(CudaProducts, AreDoneInTheFasterOfBothWays) {
   }
 }
 
-TEST_F(CudaProducts, DoWithoutWhatTheEnvironmentNames) {
+TEST_F(CudaProducts, DoWithoutTheFeaturesThatTheEnvironmentNames) {
   setenv("TRIDENT_CUDA_WITHOUT", "cudnn,epilogues", 1);
   Case unfused(*device, deterministic);
   for (const auto epilogue : fused_epilogues) {

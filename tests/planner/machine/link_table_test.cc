@@ -69,7 +69,7 @@ LinkTable nccl_table(const std::string& first_line, const std::string& operation
   return read_link_table(text, "table", {1, 1});
 }
 
-TEST(LinkTable, KnowsWhatATestOfNcclTestsMeasures) {
+TEST(LinkTable, RecognisesTheOperationOfNcclTests) {
   const LinkTable reduced = nccl_table("# nThread 1", "sum", "-1", 1.5);
   EXPECT_FALSE(reduced.of_a_pair);
   EXPECT_DOUBLE_EQ(reduced.link.latency, 12e-6 / 4);
@@ -96,7 +96,7 @@ TEST(LinkTable, KnowsWhatATestOfNcclTestsMeasures) {
   EXPECT_DOUBLE_EQ(all.link.latency, 12e-6);
 }
 
-TEST(LinkTable, WhatIsNoTableIsRefused) {
+TEST(LinkTable, TextThatIsNoTableIsRefused) {
   for (const char* text : {"", "hello", "1 2 3", "# OSU MPI Latency Test\n", "# algbw busbw\nx y\n",
                            "# OSU MPI Bi-Directional Bandwidth Test v7.3\n1 3.0\n",
                            "# OSU MPI Multiple Bandwidth / Message Rate Test v7.3\n1 3.0 2.0\n",

@@ -50,12 +50,12 @@ TEST(Machine, AllFilesOfTheFolderAreRead) {
 }
 
 TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
-  const json whole = machine_file();
-  EXPECT_THAT(problems_of(whole.dump()), ElementsAre());
+  const json complete = machine_file();
+  EXPECT_THAT(problems_of(complete.dump()), ElementsAre());
   int required = 0;
-  const json flat = whole.flatten();
+  const json flat = complete.flatten();
   for (const auto& [pointer, value] : flat.items()) {
-    json less = whole;
+    json less = complete;
     const json::json_pointer at(pointer);
     less[at.parent_pointer()].erase(at.back());
     const auto problems = problems_of(less.dump());
@@ -108,7 +108,7 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
   EXPECT_THAT(problems_of(none.dump()), ElementsAre(HasSubstr("/device: peak needs a rate")));
 }
 
-TEST(Machine, WhatMayTakeNothingMayBeZero) {
+TEST(Machine, LatenciesAndOverheadsMayBeZero) {
   json free = machine_file();
   free["device"]["launch"] = free["device"]["taken_by_collectives"] = free["device"]["skew"] = 0;
   free["inside"]["latency"] = free["across"]["latency"] = 0;
@@ -193,7 +193,7 @@ TEST(Machine, WrongKernelsAreNamed) {
   }
 }
 
-TEST(Machine, WhatItHasNoRateForIsAnError) {
+TEST(Machine, ATypeWithoutARateIsAnError) {
   json only = machine_file();
   only["device"]["peak"].erase("fp32");
   const Machine machine = parse_machine(only.dump(), "m.json");

@@ -33,7 +33,7 @@ std::vector<std::string> texts_of(const TracedStep& step) {
 
 class MeasuredRankTest : public ::testing::TestWithParam<MeasuredCase> {};
 
-TEST_P(MeasuredRankTest, DoesWhatIsPlanned) {
+TEST_P(MeasuredRankTest, RunsTheOperationsAndTakesTheMemoryOfThePlan) {
   const MeasuredCase& c = GetParam();
   const TempDir dir;
   const Config config = seeded_config(c.model, dir.path(), c.overrides + overrides_of(c.layout));

@@ -117,11 +117,11 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
   // 1 trillion parameters: 16 TB, of which a rank holds a 1,024th.
   const Overrides wide{"parallel.data_parallel_size=1024", "batch.global_batch_size=1024",
                        "zero_optimization.stage3_param_persistence_threshold=0"};
-  const auto [trillion, whole] = states(config(wide));
+  const auto [trillion, trillion_bytes] = states(config(wide));
   EXPECT_NEAR(trillion * 1e-12, 1, 0.02);
-  EXPECT_NEAR(whole * 1e-12 / (16 * trillion * 1e-12), 1, 1e-3);
+  EXPECT_NEAR(trillion_bytes * 1e-12 / (16 * trillion * 1e-12), 1, 1e-3);
   const auto [same, part] = states(config(wide + Overrides{"zero_optimization.stage=3"}));
-  EXPECT_NEAR(part / (whole / 1024), 1, 1e-3);
+  EXPECT_NEAR(part / (trillion_bytes / 1024), 1, 1e-3);
 }
 
 // The formulas of Korthikanti 2022 without dropout's masks, which this program computes again, and
@@ -262,7 +262,7 @@ TEST(Fit, AsynchronousSchedulesAreOfferedMoreRanksToo) {
   EXPECT_GT(fit.changes.front().world_size, config.world_size());
 }
 
-TEST(Fit, AmountsOfMemory) {
+TEST(Fit, ReadsAmountsOfMemoryWithUnits) {
   EXPECT_EQ(parse_memory("24GiB"), std::int64_t{24} << 30);
   EXPECT_EQ(parse_memory("1.5 GB"), 1'500'000'000);
   EXPECT_EQ(parse_memory("4096B"), 4096);

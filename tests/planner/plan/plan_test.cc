@@ -157,7 +157,7 @@ TEST(Plan, CountsParametersThatStayFp32AndBuffers) {
 }
 
 // If the plan runs fewer micro-batches than the step has, it extrapolates their traffic.
-TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
+TEST(Plan, TrafficOfManyMicroBatchesIsExtrapolatedFromFew) {
   const auto zero = [](int stage) {
     return Overrides{"zero_optimization.stage=" + std::to_string(stage),
                      "zero_optimization.stage3_param_persistence_threshold=0"};
@@ -220,16 +220,16 @@ TEST(Plan, OfFewMicroBatchesIsThatOfAll) {
                   "batch.micro_batch_size=1",
                   "batch.global_batch_size=" + std::to_string(2 * microbatches)};
     const Config few = seeded_config("gpt2", dir.path(), common);
-    const std::string file = dir / "whole.csv";
+    const std::string file = dir / "schedule.csv";
     write_file_atomic(file, to_csv(schedule_of(few)));
     const Config all =
         seeded_config("gpt2", dir.path(), common + Overrides{"pipeline.schedule_file=" + file});
     const auto architecture = built_in_architectures().at("gpt2");
     const RankPlanner by_few(few, *architecture, schedule_of(few));
-    const RankPlanner whole(all, *architecture, schedule_of(all));
-    EXPECT_LT(by_few.config().num_microbatches(), whole.config().num_microbatches());
+    const RankPlanner by_all(all, *architecture, schedule_of(all));
+    EXPECT_LT(by_few.config().num_microbatches(), by_all.config().num_microbatches());
     for (int place = 0; place < pipeline; ++place) {
-      const PlannedRank a = by_few.plan(place), b = whole.plan(place);
+      const PlannedRank a = by_few.plan(place), b = by_all.plan(place);
       EXPECT_EQ(a.memory, b.memory) << place;
       EXPECT_EQ(a.collecting, b.collecting) << place;
       EXPECT_TRUE(a.traffic == b.traffic) << place;
@@ -345,7 +345,7 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
 }
 
 // Rank 0 collects the reports of every action of every rank.
-TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
+TEST(Plan, CountsTheMonitorsReportsOfManyMicroBatches) {
   for (const char* kind : {"1f1b", "zb_h2"}) {
     SCOPED_TRACE(kind);
     const TempDir dir;
@@ -454,7 +454,7 @@ TEST(Plan, ThePlannedPeakIsThatOfTheLargestRankOfTheTable) {
   }
 }
 
-TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
+TEST(Plan, FoldsEqualRanksWithTheFiguresOfEach) {
   const TempDir dir;
   const Overrides one{"zero_optimization.stage=1", "parallel.sequence_parallel=true"};
   const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
@@ -515,7 +515,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   EXPECT_GT(planned, 100);
 }
 
-TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
+TEST(Plan, EachParameterOfTheModelCountsOnceInEveryLayout) {
   const TempDir dir;
   const auto parameters = [&](const char* model, const Layout& layout) {
     const Config config = seeded_config(model, dir.path(), overrides_of(layout));

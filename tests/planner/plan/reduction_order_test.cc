@@ -85,7 +85,7 @@ std::map<bool, int> exchanges(const Config& config) {
   return found;
 }
 
-TEST(ExpertExchange, RunsBesideTheSharedExpertIfThereIsOne) {
+TEST(ExpertExchange, OverlapsWithTheSharedExpertIfThereIsOne) {
   const TempDir dir;
   const auto of = [&](const char* architecture, const char* moe) {
     return exchanges(seeded_config(
@@ -98,16 +98,17 @@ TEST(ExpertExchange, RunsBesideTheSharedExpertIfThereIsOne) {
       of("qwen3_moe", R"({"num_experts": 4, "router_topk": 2, "ffn_hidden_size": 36})");
   EXPECT_EQ(without.count(true), 0U);
   EXPECT_GT(without.at(false), 0);
-  const std::map<bool, int> beside =
+  const std::map<bool, int> overlapped =
       of("qwen2_moe",
          R"({"num_experts": 4, "router_topk": 2, "ffn_hidden_size": 36,
           "shared_expert_intermediate_size": 20})");
-  EXPECT_EQ(beside.at(true), without.at(false));
-  EXPECT_EQ(beside.count(false), 0U);
+  EXPECT_EQ(overlapped.at(true), without.at(false));
+  EXPECT_EQ(overlapped.count(false), 0U);
 }
 
-// In a fused pair the forward's exchanges run beside the backward's work, and the other way round.
-TEST(ExpertExchange, OfAFusedPairRunsBesideTheOtherMicroBatch) {
+// In a fused pair the forward's exchanges overlap with the backward's work, and the other way
+// round.
+TEST(ExpertExchange, OfAFusedPairOverlapsWithTheOtherMicroBatch) {
   const TempDir dir;
   const auto of = [&](const Overrides& overrides) {
     return exchanges(seeded_config(
@@ -138,7 +139,7 @@ TEST(ReductionOrder, EachMicroBatchIsReducedInItsBackward) {
 }
 
 // A delayed reduction keeps its buffer no longer than until another buffer needs the memory.
-TEST(ReductionOrder, TakesNoMoreMemoryThanBesideBackward) {
+TEST(ReductionOrder, TakesNoMoreMemoryThanOverlappedWithBackward) {
   const TempDir dir;
   for (const int stage : {0, 1, 2, 3}) {
     for (const bool each : {false, true}) {

@@ -162,7 +162,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
         PageCountingDevice device(*cpu);
         Context context(device, 1);
         Rank own(context, config, *architecture, schedule,
-                 topology_of(config, schedule, transport));
+                 topology_of(config.parallel, schedule, transport));
         for (int k = 0; k < 2; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
         const auto touched = static_cast<double>(device.touched_bytes());
         const auto reserved = static_cast<double>(context.allocator().figures().reserved_bytes);

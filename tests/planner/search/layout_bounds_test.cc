@@ -159,7 +159,7 @@ struct Simulated {
 };
 
 // All layouts of a space with their bounds, and their simulated seconds and bytes.
-std::vector<std::pair<Layout, Simulated>> whole(const LayoutRequest& asked) {
+std::vector<std::pair<Layout, Simulated>> simulated_layouts(const LayoutRequest& asked) {
   const LayoutChoices choices(asked);
   LayoutBounds bounds(asked, choices);
   std::vector<std::pair<Layout, Simulated>> all;
@@ -169,8 +169,9 @@ std::vector<std::pair<Layout, Simulated>> whole(const LayoutRequest& asked) {
         if (!bounds.bound(one).empty()) return;
         try {
           const Config config = choices.parse(choices.set_of(one));
-          const SimulatedStep step = simulate_step(config, *architecture_of(config), asked.machine,
-                                                   Assumptions::of(config));
+          const SimulatedStep step =
+              simulate_step(config, *architecture_of(config), asked.machine,
+                            Assumptions::of(config.zero_optimization, config.parallel));
           all.emplace_back(one, Simulated{step.seconds, step.peak_bytes});
         } catch (const RequestError&) {
           return;  // the search finds the same error
@@ -205,11 +206,11 @@ std::set<Simulated> found_front(const LayoutSearch& found) {
 
 // For every layout of three spaces, the bounds are below the simulated time and the planned memory.
 // The search finds the Pareto front of each space, with much memory and with little.
-TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheWholeFrontToTheSearch) {
+TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheFullFrontToTheSearch) {
   for (const Space& space : spaces()) {
     SCOPED_TRACE(space.name);
     LayoutRequest asked = request_of(space);
-    const auto all = whole(asked);
+    const auto all = simulated_layouts(asked);
     ASSERT_GE(all.size(), 60);
     std::vector<double> bounds, seconds;
     for (const auto& [layout, one] : all) {
@@ -248,7 +249,7 @@ TEST(LayoutBounds, AreBelowTheSimulationOfDrawnSpaces) {
     SCOPED_TRACE(fmt::format("seed {}, {} ranks: {}", seed, space.ranks, space.written));
     const LayoutRequest asked = request_of(space);
     const LayoutChoices choices(asked);
-    const auto all = whole(asked);
+    const auto all = simulated_layouts(asked);
     layouts += all.size();
     for (const auto& [layout, one] : all) {
       EXPECT_LE(layout.seconds, one.seconds * (1 + 1e-9))
@@ -260,7 +261,7 @@ TEST(LayoutBounds, AreBelowTheSimulationOfDrawnSpaces) {
   EXPECT_GT(layouts, 10 * count);
 }
 
-TEST(LayoutBounds, SayWhyALayoutIsNone) {
+TEST(LayoutBounds, NameTheReasonWhereALayoutIsInvalid) {
   const LayoutRequest asked = request_of(spaces().front());
   const LayoutChoices choices(asked);
   LayoutBounds bounds(asked, choices);

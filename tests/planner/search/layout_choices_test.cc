@@ -46,7 +46,7 @@ std::vector<Layout> layouts_on(const LayoutChoices& choices, std::int64_t ranks,
   return all;
 }
 
-TEST(LayoutChoices, AreOfSoManyRanksAndOneBatchEachOnce) {
+TEST(LayoutChoices, HaveTheRanksAndTheBatchOfTheRequestEachOnce) {
   const LayoutRequest asked = choosing();
   const LayoutChoices choices(asked);
   std::set<std::string> pruned;
@@ -68,7 +68,7 @@ TEST(LayoutChoices, AreOfSoManyRanksAndOneBatchEachOnce) {
 }
 
 // The search chooses each setting that isn't listed as held, although the config sets it.
-TEST(LayoutChoices, HoldWhatIsGiven) {
+TEST(LayoutChoices, KeepTheSettingsThatAreHeld) {
   const LayoutRequest free = choosing();
   std::set<std::string> schedules, zeros, micros;
   for (const Layout& one : layouts_on(LayoutChoices(free), 8)) {

@@ -39,7 +39,7 @@ LayoutRequest request(std::vector<std::int64_t> ranks, std::int64_t memory = 0) 
 }
 
 // A hand-written grid of sizes that an experienced person would try.
-TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
+TEST(LayoutSearch, NoneOfAGridIsBetterThanTheFastestFound) {
   const LayoutRequest asked = request({8}, 40'000'000'000);
   const LayoutSearch found = search_layouts(asked);
   ASSERT_FALSE(found.plans.empty());
@@ -56,7 +56,8 @@ TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
       const Config config = parse_config(kModel, point.set, asked.load).config;
       if (config.world_size() != 8) continue;
       const SimulatedStep step =
-          simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
+          simulate_step(config, *architecture_of(config), asked.machine,
+                        Assumptions::of(config.zero_optimization, config.parallel));
       if (step.peak_bytes > asked.memory) continue;
       EXPECT_GE(step.seconds, best * (1 - 1e-9)) << point.label;
       ++compared;
@@ -67,7 +68,7 @@ TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
   EXPECT_GT(compared, tests_are_full() ? 100 : 10);
 }
 
-TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
+TEST(LayoutSearch, FindsConfigsThatFitAndTakeTheReportedTimeAndMemory) {
   const LayoutRequest asked = request({4, 8}, 30'000'000'000);
   const LayoutSearch found = search_layouts(asked);
   std::map<std::int64_t, int> of_size;
@@ -75,7 +76,8 @@ TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
     const Config config = parse_config(plan.written, {}, asked.load).config;
     ++of_size[config.world_size()];
     const SimulatedStep step =
-        simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
+        simulate_step(config, *architecture_of(config), asked.machine,
+                      Assumptions::of(config.zero_optimization, config.parallel));
     EXPECT_EQ(step.seconds, plan.seconds);
     EXPECT_EQ(step.peak_bytes, plan.peak_bytes);
     EXPECT_LE(plan.peak_bytes, asked.memory);
@@ -100,7 +102,7 @@ TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
 
 // The search finds the same layouts however many are printed. Layouts that hardly differ share a
 // line.
-TEST(LayoutSearch, WhatIsFoundDoesNotDependOnHowManyArePrintedOrHowManyThreadsSimulate) {
+TEST(LayoutSearch, TheResultDependsNeitherOnTheNumberPrintedNorOnThreads) {
   LayoutRequest asked = request({2});
   const LayoutSearch found = search_layouts(asked);
   LayoutRequest few = asked;
@@ -149,7 +151,7 @@ TEST(LayoutSearch, ABetterMachineIsNeverWorse) {
 }
 
 // The fastest layouts take far more memory than the smallest ones.
-TEST(LayoutSearch, FindsWhatFitsScarceMemory) {
+TEST(LayoutSearch, FindsLayoutsThatFitScarceMemory) {
   const LayoutSearch plenty = search_layouts(request({4}));
   std::int64_t least = plenty.plans.front().peak_bytes;
   for (const FoundLayout& plan : plenty.plans) least = std::min(least, plan.peak_bytes);
@@ -177,7 +179,8 @@ TEST(LayoutSearch, SplitsLayersByTheirStagesWorkWhereThatIsFaster) {
   ASSERT_NE(even, best.set);
   const Config config = parse_config(asked.written, even, asked.load).config;
   const SimulatedStep step =
-      simulate_step(config, *architecture_of(config), asked.machine, Assumptions::of(config));
+      simulate_step(config, *architecture_of(config), asked.machine,
+                    Assumptions::of(config.zero_optimization, config.parallel));
   EXPECT_LT(best.seconds, 0.95 * step.seconds);
   EXPECT_THAT(layouts_text(found, asked), HasSubstr(", layers "));
 }
@@ -192,7 +195,7 @@ TEST(LayoutSearch, TheGlobalBatchStays) {
   }
 }
 
-TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
+TEST(LayoutSearch, WhereNothingFitsItNamesTheMissingMemoryAndEnoughRanks) {
   try {
     search_layouts(request({2}, 3'000'000'000));
     FAIL();
@@ -233,7 +236,7 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
 }
 
 // The message names the held setting that fits no layout, and not a size of memory.
-TEST(LayoutSearch, WhereNoLayoutIsValidItSaysWhatMostFailBy) {
+TEST(LayoutSearch, WhereNoLayoutIsValidItNamesTheCommonestReason) {
   LayoutRequest asked = request({4});
   const std::string stages = R"("parallel": {"data_parallel_size": 1})";
   asked.written.replace(asked.written.find(stages), stages.size(),

@@ -72,8 +72,9 @@ TEST(PublishedRuns, ComeNearTheStepsOfAnH200) {
     const Config config = load_config(fmt::format("{}/configs/gpu/{}.json", source_dir(), name), {},
                                       {.constraints = built_in_constraints()})
                               .config;
-    const SimulatedStep step = simulate_step(config, *architecture_of(config),
-                                             machine_named("h200"), Assumptions::of(config));
+    const SimulatedStep step =
+        simulate_step(config, *architecture_of(config), machine_named("h200"),
+                      Assumptions::of(config.zero_optimization, config.parallel));
     EXPECT_NEAR(1e3 * step.seconds / milliseconds, 1, 0.05) << name;
   }
 }
@@ -99,7 +100,7 @@ TEST(PublishedRuns, ComeNearTheZero3OfNarayanan2021) {
     Config config = config_of(run);
     config.zero_optimization.stage = 3;
     config.zero_optimization.overlap_comm = true;
-    Assumptions assumptions = Assumptions::of(config);
+    Assumptions assumptions = Assumptions::of(config.zero_optimization, config.parallel);
     assumptions.assume("deepspeed_2021");
     const double predicted = tflops(run, simulated(config, dgx_a100(), assumptions).seconds);
     EXPECT_NEAR(predicted / published, 1, 0.15) << devices << " devices: " << predicted;
@@ -113,7 +114,7 @@ TEST(PublishedRuns, ComeNearTheStepsOfKorthikanti2022) {
   const auto compare = [&](PublishedRun run, double full, double selective) {
     const auto seconds = [&] {
       const Config config = config_of(run);
-      Assumptions assumptions = Assumptions::of(config);
+      Assumptions assumptions = Assumptions::of(config.zero_optimization, config.parallel);
       assumptions.assume("megatron_2022");
       return simulated(config, dgx_a100(), assumptions).seconds;
     };
@@ -136,7 +137,9 @@ TEST(PublishedRuns, ComeNearTheStepsOfKorthikanti2022) {
 // are replaced by three of 16384, with as many FLOPs.
 TEST(PublishedRuns, ComeNearTheStepsOfH100s) {
   const auto seconds = [](const Config& config) {
-    return simulated(config, machine_named("dgx_h100"), Assumptions::of(config)).seconds;
+    return simulated(config, machine_named("dgx_h100"),
+                     Assumptions::of(config.zero_optimization, config.parallel))
+        .seconds;
   };
   const double nemotron = seconds(h100_config(
       R"("architecture": "llama", "num_layers": 32, "hidden_size": 6144, "ffn_hidden_size": 16384,

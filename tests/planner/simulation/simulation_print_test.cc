@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(SimulationPrint, ATimelineHasALaneForWhatRunsBesideCompute) {
+TEST(SimulationPrint, ATimelineHasALaneForOverlappedOperations) {
   const Config config = config_of({.layers = 8,
                                    .hidden = 1024,
                                    .heads = 16,
@@ -25,7 +25,8 @@ TEST(SimulationPrint, ATimelineHasALaneForWhatRunsBesideCompute) {
                                    .micro_batch = 1});
   const Machine machine = dgx_a100();
   const SimulatedStep step =
-      simulate_step(config, *architecture_of(config), machine, Assumptions::of(config));
+      simulate_step(config, *architecture_of(config), machine,
+                    Assumptions::of(config.zero_optimization, config.parallel));
   const auto trace = nlohmann::json::parse(drawn(step, machine, "chrome"));
   std::map<std::string, double> seconds;  // by category
   double last = 0;

@@ -49,10 +49,10 @@ TEST(StepSimulation, ABetterMachineIsNeverSlower) {
   EXPECT_EQ(with([](Machine& m) { m.device.memory *= 2; }), before);
 }
 
-TEST(StepSimulation, WhatRunsBesideComputeCostsNoMoreThanApart) {
+TEST(StepSimulation, OverlappedOperationsCostNoMoreThanSeparateOnes) {
   const Config config = config_of(gpt_39b);
   const auto seconds = [&](const std::string& assumed) {
-    Assumptions assumptions = Assumptions::of(config);
+    Assumptions assumptions = Assumptions::of(config.zero_optimization, config.parallel);
     assumptions.assume(assumed);
     return simulated(config, dgx_a100(), assumptions).seconds;
   };
@@ -84,13 +84,15 @@ TEST(StepSimulation, AStageDoesntWaitForTheSumsOfAnother) {
     Config config = config_of(run);
     const auto step = [&](bool overlap) {
       config.zero_optimization.overlap_comm = overlap;
-      return simulated(config, dgx_a100(), Assumptions::of(config));
+      return simulated(config, dgx_a100(),
+                       Assumptions::of(config.zero_optimization, config.parallel));
     };
-    const SimulatedStep apart = step(false), beside = step(true);
+    const SimulatedStep separate = step(false), overlapped = step(true);
     double sums = 0;
-    for (const RankSeconds& rank : apart.ranks) sums = std::max(sums, rank.busy.groups.at("data"));
+    for (const RankSeconds& rank : separate.ranks)
+      sums = std::max(sums, rank.busy.groups.at("data"));
     EXPECT_GT(sums, 0);
-    EXPECT_LT(apart.seconds, beside.seconds + 1.001 * sums);
+    EXPECT_LT(separate.seconds, overlapped.seconds + 1.001 * sums);
   }
 }
 
@@ -101,7 +103,8 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
       R"("data_parallel_size": 4, "tensor_model_parallel_size": 2)", "1f1b", 16, 1, 1024);
   Machine machine = machine_named("dgx_h100");
   const auto simulate = [&] {
-    return simulate_step(config, *architecture_of(config), machine, Assumptions::of(config));
+    return simulate_step(config, *architecture_of(config), machine,
+                         Assumptions::of(config.zero_optimization, config.parallel));
   };
   const double fast = simulate().seconds;
   machine.inside.bandwidth /= 100;
@@ -132,7 +135,7 @@ TEST(StepSimulation, AGroupThatDoesntDivideANodeIsAcrossTwo) {
   EXPECT_TRUE(links(four).contains("data"));
 }
 
-TEST(StepSimulation, RanksThatMeetWithinLayersWaitForTheLastOfThem) {
+TEST(StepSimulation, RanksOfACollectiveWithinLayersWaitForTheLastOfThem) {
   for (const int tensor : {1, 4}) {
     const Config config = config_of({.layers = 4,
                                      .hidden = 1024,
@@ -144,9 +147,11 @@ TEST(StepSimulation, RanksThatMeetWithinLayersWaitForTheLastOfThem) {
                                      .batch = 4,
                                      .micro_batch = 1});
     Machine machine = dgx_a100();
-    const SimulatedStep even = simulated(config, machine, Assumptions::of(config));
+    const SimulatedStep even =
+        simulated(config, machine, Assumptions::of(config.zero_optimization, config.parallel));
     machine.device.skew = 0.1;
-    const SimulatedStep skewed = simulated(config, machine, Assumptions::of(config));
+    const SimulatedStep skewed =
+        simulated(config, machine, Assumptions::of(config.zero_optimization, config.parallel));
     const double more = skewed.seconds - even.seconds;
     if (tensor == 1) {
       EXPECT_EQ(more, 0);
@@ -177,7 +182,8 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
                                        "precision.dtype=bf16", "precision.grad_accum_dtype=fp32"});
     const Config changed =
         parse_config(config_to_json(config), overrides, {.constraints = config.constraints}).config;
-    return simulated(changed, dgx_a100(), Assumptions::of(changed));
+    return simulated(changed, dgx_a100(),
+                     Assumptions::of(changed.zero_optimization, changed.parallel));
   };
   const SimulatedStep flushed = with({"pipeline.schedule=1f1b"});
   const SimulatedStep running = with({"pipeline.schedule=pipedream_2bw"});
@@ -191,8 +197,8 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
 TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   const Config config = config_of(gpt_39b);
   const auto seconds = [&](const WhatIf& what_if) {
-    return simulate_step(config, *architecture_of(config), dgx_a100(), Assumptions::of(config),
-                         what_if)
+    return simulate_step(config, *architecture_of(config), dgx_a100(),
+                         Assumptions::of(config.zero_optimization, config.parallel), what_if)
         .seconds;
   };
   const double usual = seconds({});
@@ -212,10 +218,12 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   wide.pipeline = 2, wide.tensor = 1, wide.devices = 24, wide.batch = 48, wide.heads = 48;
   const Config spread = config_of(wide);
   const SimulatedStep reached =
-      simulate_step(spread, *architecture_of(spread), dgx_a100(), Assumptions::of(spread),
+      simulate_step(spread, *architecture_of(spread), dgx_a100(),
+                    Assumptions::of(spread.zero_optimization, spread.parallel),
                     {.slow_link = 1000, .slow_place = 1});
   const SimulatedStep free =
-      simulate_step(spread, *architecture_of(spread), dgx_a100(), Assumptions::of(spread));
+      simulate_step(spread, *architecture_of(spread), dgx_a100(),
+                    Assumptions::of(spread.zero_optimization, spread.parallel));
   for (const std::size_t place : {0, 1}) {
     EXPECT_GT(reached.ranks[place].exposed, 100 * free.ranks[place].exposed + 1) << place;
   }
@@ -225,7 +233,7 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
 }
 
 // A schedule from a file is traced with all micro-batches, a named schedule with few.
-TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
+TEST(StepSimulation, FewMicroBatchesGiveTheTimeOfAll) {
   const TempDir dir;
   for (const PublishedRun& run :
        {PublishedRun{8, 512, 8, 2, 4, 1, 16, 96, 1}, PublishedRun{24, 512, 8, 1, 4, 3, 16, 96, 1},
@@ -235,11 +243,15 @@ TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
       config.zero_optimization.stage = zero;
       // Groups of five micro-batches, and a last group of four.
       config.pipeline.microbatch_group_size_per_vp_stage = run.chunks > 1 && zero == 2 ? 5 : 0;
-      const double few = simulated(config, dgx_a100(), Assumptions::of(config)).seconds;
-      Config whole = config;
-      whole.pipeline.schedule_file = dir / "whole.csv";
-      write_file_atomic(whole.pipeline.schedule_file, to_csv(schedule_of(config)));
-      const double all = simulated(whole, dgx_a100(), Assumptions::of(config)).seconds;
+      const double few =
+          simulated(config, dgx_a100(), Assumptions::of(config.zero_optimization, config.parallel))
+              .seconds;
+      Config all_traced = config;
+      all_traced.pipeline.schedule_file = dir / "schedule.csv";
+      write_file_atomic(all_traced.pipeline.schedule_file, to_csv(schedule_of(config)));
+      const double all = simulated(all_traced, dgx_a100(),
+                                   Assumptions::of(config.zero_optimization, config.parallel))
+                             .seconds;
       EXPECT_NEAR(few / all, 1, 1e-12) << run.pipeline << " " << run.chunks << " " << zero;
     }
   }
@@ -250,8 +262,8 @@ TEST(StepSimulation, PlacesFoldedAndUnfoldedAgree) {
   const PublishedRun run{32, 8192, 64, 8, 8, 1, 128, 64, 1};
   const Config config = config_of(run);
   const auto simulate = [&](const WhatIf& what_if) {
-    return simulate_step(config, *architecture_of(config), dgx_a100(), Assumptions::of(config),
-                         what_if);
+    return simulate_step(config, *architecture_of(config), dgx_a100(),
+                         Assumptions::of(config.zero_optimization, config.parallel), what_if);
   };
   const SimulatedStep folded = simulate({});
   for (int place = 0; place < 8; ++place) {

@@ -56,7 +56,7 @@ TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
 
 // The runs are far faster than the machine's file predicts: no valid file has the constants that
 // they need.
-TEST(MachineFit, StaysWithinWhatAFileMayHave) {
+TEST(MachineFit, StaysWithinTheLimitsOfAFile) {
   const std::vector<Config> list = configs();
   const std::vector<FitPoint> points = points_on(dgx_a100(), list, 1e-3);
   const MachineFit fit = fit_machine(dgx_a100(), points);
@@ -84,7 +84,7 @@ TEST(MachineFit, ComesFromAnyStart) {
 }
 
 // If one constant is at its limit, the other constants are still fitted.
-TEST(MachineFit, FitsOthersBesideOneAtItsLimit) {
+TEST(MachineFit, FitsTheOthersIfOneIsAtItsLimit) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
   made.efficiency = {.products = 1, .memory = 0.55, .links = 0.42};
@@ -124,7 +124,7 @@ TEST(MachineFit, TakesAPartOfAStepThatOvershoots) {
   EXPECT_LT(error(fit.after), 0.5 * error(fit.before));
 }
 
-TEST(MachineFit, WhatNoPointTellsOfStays) {
+TEST(MachineFit, AConstantThatNoPointDependsOnStays) {
   // One device has no links.
   const Config alone = config_of({8, 1024, 16, 1, 1, 1, 1, 8, 4});
   const double seconds = predicted_seconds(alone, dgx_a100(), false);
@@ -145,7 +145,8 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
   EXPECT_THROW(predicted_seconds(config, machine, false), RequestError);
   const double replayed = predicted_seconds(config, machine, true);
   const SimulatedStep shared =
-      simulate_crowded(config, *architecture_of(config), machine, Assumptions::of(config));
+      simulate_crowded(config, *architecture_of(config), machine,
+                       Assumptions::of(config.zero_optimization, config.parallel));
   EXPECT_EQ(shared.seconds, replayed);
   EXPECT_EQ(shared.shared_devices, 2);
   // There are four times as many ranks as devices, and they sometimes wait for each other.

@@ -123,7 +123,7 @@ class EvaluationTest : public ::testing::TestWithParam<const char*> {
     run_local(1, {}, [&](Transport& transport) {
       Context context(*device, 1);
       RankModel model(context, config, *architecture, schedule,
-                      topology_of(config, schedule, transport));
+                      topology_of(config.parallel, schedule, transport));
       Evaluator evaluator(model, schedule);
       load_hugging_face(model, weights());
       const auto n = static_cast<std::int64_t>(ids.size());

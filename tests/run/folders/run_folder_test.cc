@@ -71,7 +71,7 @@ class RunFolder : public ::testing::Test {
   TempDir dir;
 };
 
-TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) {
+TEST_F(RunFolder, BelongsToOneRunWhileItLivesUnderAnyNameAndInAnyRole) {
   const RunFolders held(config(dir / "a", dir / "w"), 0, "trident train first.json");
   std::filesystem::create_directory_symlink(dir / "w", dir / "link");
   const auto refused = AllOf(HasSubstr("is in use: process " + std::to_string(::getpid()) + " on "),
@@ -88,7 +88,7 @@ TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) 
   EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), refused);
 }
 
-TEST_F(RunFolder, IsOneSaversAloneToo) {
+TEST_F(RunFolder, BelongsToOneSavingProcessAsWell) {
   std::filesystem::create_directories(dir / "w");
   {
     const FolderLock held(dir / "w");
@@ -102,7 +102,7 @@ TEST_F(RunFolder, IsOneSaversAloneToo) {
 
 // A run doesn't own weights that another program put in the place of its own. A run that has saved
 // nothing doesn't own the earlier weights either.
-TEST_F(RunFolder, HoldsTheWeightsOfWhoeverHasSavedThem) {
+TEST_F(RunFolder, RecordsTheRunThatSavedItsWeights) {
   const std::string id = run(config(dir / "a", dir / "w"));
   Config same = config(dir / "a", dir / "w");
   same.logging.overwrite = true;
@@ -223,7 +223,7 @@ TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
 }
 
 // The lock belongs to a folder whose name was removed and created again by another program.
-TEST_F(RunFolder, IsAskedForByItsName) {
+TEST_F(RunFolder, IsLockedItselfAndNotByItsName) {
   auto held = std::make_unique<RunFolders>(config(dir / "a", ""), 0, "trident train");
   std::filesystem::remove(dir / "a/.trident-run");
   // The folder itself is locked.
@@ -304,7 +304,7 @@ TEST_F(RunFolder, KeepsItsWeightsFromOtherRunsUnlessTheyAreToBeReplaced) {
   EXPECT_THAT(refusal(same), HasSubstr("/checkpoint/save"));
 }
 
-TEST_F(RunFolder, LeavesAloneWhatNoRunHasWritten) {
+TEST_F(RunFolder, KeepsFilesThatNoRunHasWritten) {
   std::filesystem::create_directories(dir / "hf");
   for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json",
                            "tokenizer.json", "generation_config.json", "merges.txt"}) {

@@ -59,7 +59,7 @@ TEST(StartingPoint, ALaterFormatIsNoDamage) {
               HasSubstr("iteration-6 is later than where this run resumes: quarantined"));
 }
 
-TEST(StartingPoint, WhatWasACheckpointIsNotTakenForWeightsAlone) {
+TEST(StartingPoint, AnIncompleteCheckpointIsNotTakenForWeightsAlone) {
   const TempDir dir, other;
   Job(every_second(dir)).run();
   const std::string folder = dir / "w/iteration-6";
@@ -73,7 +73,7 @@ TEST(StartingPoint, WhatWasACheckpointIsNotTakenForWeightsAlone) {
               HasSubstr("beginning with the weights of " + (dir / "model")));
 }
 
-TEST(StartingPoint, DamagedFilesBesideTheWeightsArePassedOver) {
+TEST(StartingPoint, CheckpointsWithDamagedConfigFilesAreSkipped) {
   for (const char* file : {"config.json", "generation_config.json"}) {
     SCOPED_TRACE(file);
     const TempDir dir, model;
@@ -99,9 +99,9 @@ TEST(StartingPoint, EpochsAreThoseOfTheSamplesThatAreLeft) {
     return every_second(dir, {"training.train_iters=null", "training.train_epochs=1",
                               std::string("batch.global_batch_size=") + batch});
   };
-  const TrainingInputs whole = prepare_training(config("4"));
-  const std::int64_t samples = whole.datasets.train->samples_per_epoch();
-  ASSERT_EQ(whole.config.training.train_iters, samples / 4);
+  const TrainingInputs complete = prepare_training(config("4"));
+  const std::int64_t samples = complete.datasets.train->samples_per_epoch();
+  ASSERT_EQ(complete.config.training.train_iters, samples / 4);
   ASSERT_GT(samples, 40);
   Messages dies;
   Job(config("4")).run(dies.hooks(4));
@@ -116,7 +116,7 @@ TEST(StartingPoint, EpochsAreThoseOfTheSamplesThatAreLeft) {
 }
 
 // The learning-rate schedule follows the run's length, however many checkpoints were skipped.
-TEST(StartingPoint, WhatFollowsFromTheLengthFollowsFromTheLastOne) {
+TEST(StartingPoint, TheLearningRateFollowsTheLengthWithSkippedCheckpoints) {
   const TempDir dir;
   const auto config = [&](const char* batch) {
     return every_second(
@@ -139,7 +139,7 @@ TEST(StartingPoint, WhatFollowsFromTheLengthFollowsFromTheLastOne) {
   EXPECT_EQ(with.scheduler.warmup_iters, without.scheduler.warmup_iters);
 }
 
-TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
+TEST(StartingPoint, ReportsAnUnusedLoadAndChangedKeys) {
   const TempDir dir, other;
   const std::string text = dir / "text.txt",
                     where = dir.path() + "/" + std::string(220, '/') + "text.txt";
@@ -163,7 +163,7 @@ TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
   EXPECT_THAT(messages_of(config(text)), HasSubstr("training data's files have changed"));
 }
 
-TEST(StartingPoint, SaysWhichSourcesWouldHaveGivenOtherSamples) {
+TEST(StartingPoint, ReportsSourcesThatWouldHaveGivenOtherSamples) {
   const TempDir dir;
   const auto config = [&](const std::string& weight) {
     const std::string path = seeded_config("gpt2", dir.path()).data.train[0].path;
@@ -212,7 +212,7 @@ TEST(StartingPoint, ANewRunRemovesNothingThatItLoads) {
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
 }
 
-TEST(StartingPoint, WeightsOfSomebodyElseAreNotReplaced) {
+TEST(StartingPoint, WeightsOfAnotherProgramAreNotReplaced) {
   const TempDir dir, copy;
   const Overrides eight{"training.train_iters=8"};
   Job(every_second(dir)).run();
@@ -224,7 +224,7 @@ TEST(StartingPoint, WeightsOfSomebodyElseAreNotReplaced) {
   Job(every_second(dir, eight + Overrides{"checkpoint.overwrite=true"})).run();
 }
 
-TEST(StartingPoint, ARunWhoseCheckpointsWereMovedDoesNotBeginAnew) {
+TEST(StartingPoint, ARunWithMovedCheckpointsDoesNotBeginAnew) {
   const TempDir dir;
   const Config config = every_second(dir, {"logging.overwrite=false"});
   const auto dies = [&] {
@@ -242,7 +242,7 @@ TEST(StartingPoint, ARunWhoseCheckpointsWereMovedDoesNotBeginAnew) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 4u);
 }
 
-TEST(StartingPoint, LogsThatCantBeGoneOnWithMoveNothing) {
+TEST(StartingPoint, ADamagedLogIsRefusedBeforeAnyFileIsMoved) {
   const TempDir dir;
   Job(every_second(dir)).run();
   const std::string path = dir / "log/metrics.jsonl", text = read_file(path);
@@ -258,7 +258,7 @@ TEST(StartingPoint, LogsThatCantBeGoneOnWithMoveNothing) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
 
-TEST(StartingPoint, AFolderCalledSaveNowIsSomebodys) {
+TEST(StartingPoint, AFolderCalledSaveNowStays) {
   const TempDir dir;
   fs::create_directories(dir / "w/save-now/mine");
   Job(every_second(dir, {"checkpoint.save_interval=6"})).run();
@@ -266,7 +266,7 @@ TEST(StartingPoint, AFolderCalledSaveNowIsSomebodys) {
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{6}));
 }
 
-TEST(StartingPoint, ARunsFolderThatWasMovedStandsForWhatLiesInIt) {
+TEST(StartingPoint, AMovedRunsFolderStandsForTheWeightsInIt) {
   const TempDir dir;
   const auto config = [&](int seed) {
     return run_config(
@@ -285,7 +285,7 @@ TEST(StartingPoint, ARunsFolderThatWasMovedStandsForWhatLiesInIt) {
               HasSubstr("holds none of this run here"));
 }
 
-TEST(StartingPoint, WeightsOfACheckpointAreProvedAndNotOverwritten) {
+TEST(StartingPoint, WeightsOfACheckpointAreVerifiedAndNotOverwritten) {
   const TempDir dir;
   Job(every_second(dir)).run();
   const std::string folder = dir / "w/iteration-6";

@@ -50,7 +50,7 @@ TEST(Sampling, TokensComeAsOftenAsTheyAreLikely) {
   expect_near(shares({.temperature = 0.5, .top_k = 0}), expected(kLogits, 0.5, {0, 1, 2, 3, 4}));
 }
 
-TEST(Sampling, FiltersKeepWhatTransformersKeeps) {
+TEST(Sampling, FiltersKeepTheTokensThatTransformersKeeps) {
   expect_near(shares({.temperature = 1, .top_k = 2}), expected(kLogits, 1, {1, 4}));
   EXPECT_EQ(shares({.temperature = 1, .top_k = 1}).size(), 1u);
   int equal = 0;  // draws of the last token, which ties for second place

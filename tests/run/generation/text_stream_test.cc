@@ -23,7 +23,7 @@ std::vector<std::int32_t> ids_of(const Tokenizer& tokenizer, const std::string& 
   return ids;
 }
 
-TEST(TextStream, GivesTheWholeTextInWholeCharacters) {
+TEST(TextStream, GivesTheFullTextInCompleteCharacters) {
   for (const char* name : {"byte_level", "sentencepiece_bpe"}) {
     const Tokenizer tokenizer = golden_tokenizer(name);
     const std::string text = "a naïve 🙂 日本 text";
@@ -59,7 +59,7 @@ TEST(TextStream, GivesTheTextOfManyTokens) {
   }
 }
 
-TEST(TextStream, BytesComeInWholeCharacters) {
+TEST(TextStream, BytesComeInCompleteCharacters) {
   const std::string text = "naïve 🙂\xff日";
   TextStream stream(nullptr, {}, {});
   std::vector<std::string> parts;
@@ -69,7 +69,7 @@ TEST(TextStream, BytesComeInWholeCharacters) {
 }
 
 // A run of byte tokens: two complete characters, and then a byte that belongs to no character.
-TEST(TextStream, AWrongByteInARunLeavesWhatWasGiven) {
+TEST(TextStream, AWrongByteKeepsTheCharactersBeforeIt) {
   const Tokenizer tokenizer = golden_tokenizer("sentencepiece_bpe");
   TextStream stream(&tokenizer, {}, {});
   std::string shown;
@@ -91,7 +91,7 @@ TEST(TextStream, ACharacterMayBeginInThePrompt) {
   EXPECT_EQ(shown, text);
 }
 
-TEST(TextStream, WhatNeverBecomesACharacterIsGivenAllTheSame) {
+TEST(TextStream, BytesThatBecomeNoCharacterAreGivenAllTheSame) {
   const Tokenizer tokenizer = golden_tokenizer("byte_level");
   const std::vector<std::int32_t> ids = ids_of(tokenizer, "🙂");
   ASSERT_GT(ids.size(), 1u);
@@ -124,7 +124,7 @@ TEST(TextStream, AStopStringEndsTheTextBeforeIt) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-TEST(TextStream, WhatMightHaveBecomeAStopStringIsGivenAtTheEnd) {
+TEST(TextStream, ABeginningOfAStopStringIsGivenAtTheEnd) {
   TextStream stream(nullptr, {}, {"END"});
   std::string shown;
   for (const char c : std::string("the EN")) shown += stream.add(static_cast<unsigned char>(c));

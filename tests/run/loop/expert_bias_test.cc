@@ -133,8 +133,8 @@ TEST(ExpertBiases, AsynchronousSchedulesResumeWithTheSameBits) {
               Overrides{std::string("pipeline.schedule=") + schedule, "gradient_clipping=0",
                         "checkpoint.save=" + (dir / "w"), "training.train_iters=6"});
     };
-    const TempDir whole, parts;
-    train(config(whole));
+    const TempDir uninterrupted, parts;
+    train(config(uninterrupted));
     std::atomic<bool> stop{false};
     TrainerHooks hooks;
     hooks.stop = &stop;
@@ -143,8 +143,8 @@ TEST(ExpertBiases, AsynchronousSchedulesResumeWithTheSameBits) {
     train(config(parts));
     EXPECT_EQ(read_metrics(parts / "log/metrics.jsonl").size(), 6U);
     EXPECT_TRUE(read_file(parts / "w/model.safetensors") ==
-                read_file(whole / "w/model.safetensors"));
-    EXPECT_THAT(biases(whole / "w", 3), ::testing::Contains(::testing::Ne(0.0f)));
+                read_file(uninterrupted / "w/model.safetensors"));
+    EXPECT_THAT(biases(uninterrupted / "w", 3), ::testing::Contains(::testing::Ne(0.0f)));
   }
 }
 

@@ -59,7 +59,7 @@ TEST(ExpertLayouts, HoldersOfAnExpertChangeNoBitWhereEachMicroBatchIsReduced) {
 }
 
 // The shared expert's work runs while rows are on their way, which changes no order of additions.
-TEST(ExpertLayouts, ASharedExpertBesideTheExchangeChangesNoBit) {
+TEST(ExpertLayouts, ASharedExpertDuringTheExchangeChangesNoBit) {
   const Overrides shared{"model.architecture=qwen2_moe",
                          "model.moe.shared_expert_intermediate_size=20"};
   const Outcome one = of({2, 1, 1}, shared + parallel(1) + each_micro_batch);
@@ -117,7 +117,7 @@ TEST(ExpertLayouts, FoldedAxesFollowOneRank) {
 
 // gpt-oss's experts are stored inputs first, with biases, one of which a single rank of an expert
 // adds, and attention has sinks.
-TEST(ExpertLayouts, BiasesAndSinks) {
+TEST(ExpertLayouts, BiasesAndSinksFollowOneRank) {
   const Overrides gpt_oss{"model.architecture=gpt_oss", "model.sliding_window=7",
                           "model.window_layers=[0, 2]",
                           R"(model.moe={"num_experts": 8, "router_topk": 2,

@@ -33,7 +33,7 @@ std::optional<TrainingSummary> train_here(const Config& config, const TrainerHoo
 
 class GoldenMpi : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(GoldenMpi, Dp2Tp2Pp2MeetsLossesGradientsAndNormsWithin1e5) {
+TEST_P(GoldenMpi, Dp2Tp2Pp2MatchesLossesGradientsAndNormsWithin1e5) {
   const TempDir dir;  // only rank 0 writes
   const Config config = golden_config(
       GetParam(), dir.path(),
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenMpi, ::testing::Values("gpt2", "llama"),
                          [](const auto& one) { return std::string(one.param); });
 
 // A first step with rate 1e30 makes the second step overflow; ranks notice it in their third step.
-TEST(PostValidationMpi, AnOverflowIsTakenBack) {
+TEST(PostValidationMpi, AnOverflowIsRolledBack) {
   const TempDir dir;
   const auto config = [&](const char* transport, const char* kind, int iterations) {
     return seeded_config(

@@ -77,7 +77,7 @@ Overrides steps() {
 
 class GoldenLayouts : public ::testing::TestWithParam<GoldenCase> {};
 
-TEST_P(GoldenLayouts, MeetsLossesGradientsAndNormsWithin1e5) {
+TEST_P(GoldenLayouts, MatchesLossesGradientsAndNormsWithin1e5) {
   const GoldenCase& c = GetParam();
   const TempDir dir;
   const Config config =

@@ -72,19 +72,20 @@ TEST(GrowingBatches, NoLayoutChangesARun) {
             1e-5);
 }
 
-TEST(GrowingBatches, AResumedRunTakesTheBatchThatItsSamplesSay) {
-  const TempDir whole, cut;
+TEST(GrowingBatches, AResumedRunTakesTheBatchSizeOfItsSamples) {
+  const TempDir uninterrupted, resumed;
   const Overrides saved = small + growing + Overrides{"checkpoint.save_interval=2"};
-  Job(run_config(whole.path(), saved)).run();
-  Job(run_config(cut.path(),
+  Job(run_config(uninterrupted.path(), saved)).run();
+  Job(run_config(resumed.path(),
                  saved + Overrides{"training.train_iters=4", "scheduler.decay_iters=7"}))
       .run();
   std::vector<std::int64_t> sizes;
   TrainerHooks hooks;
   hooks.on_iteration = [&](IterationMetrics& m) { sizes.push_back(m.batch_size); };
-  Job(run_config(cut.path(), saved)).run(hooks);
+  Job(run_config(resumed.path(), saved)).run(hooks);
   EXPECT_THAT(sizes, ElementsAre(6, 8, 8));
-  EXPECT_EQ(read_file(cut / "w/model.safetensors"), read_file(whole / "w/model.safetensors"));
+  EXPECT_EQ(read_file(resumed / "w/model.safetensors"),
+            read_file(uninterrupted / "w/model.safetensors"));
 }
 
 TEST(GrowingBatches, EpochsAreAsManyIterationsAsTheirSamplesMake) {

@@ -1,4 +1,4 @@
-// Warnings about experts without tokens, and what a step reports of routers.
+// Tests warnings about experts without tokens, and the statistics that a step reports of routers.
 #include "run/loop/idle_experts.h"
 
 #include <gmock/gmock.h>

@@ -271,20 +271,20 @@ TEST(Layouts, OverlappedTensorParallelismGivesTheSameModelInMoreOperations) {
       EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
       EXPECT_LT(largest_relative_distance(overlapped.tensors, plain.tensors), 1e-4);
     }
-    const Traffic whole = tensor_traffic(model, layout, sequence);
+    const Traffic undivided = tensor_traffic(model, layout, sequence);
     const Traffic parts = tensor_traffic(model, layout, overlap);
-    EXPECT_EQ(parts.bytes_sent, whole.bytes_sent);
+    EXPECT_EQ(parts.bytes_sent, undivided.bytes_sent);
     // For each layer and micro-batch, each of four gathers becomes t broadcasts, and each of four
     // sums becomes two reductions.
     const std::int64_t layers = 4 / layout.pipeline, microbatches = 12;
-    EXPECT_EQ(parts.operations - whole.operations,
+    EXPECT_EQ(parts.operations - undivided.operations,
               microbatches * layers * 4 * ((layout.tensor - 1) + 1));
   }
 }
 
 // 515 tokens, padded to 515 (516 for two tensor ranks), 640, 1024 and 2048 rows. Another padding
 // gives other slices to tensor ranks. A single rank always holds all rows.
-TEST(Layouts, VocabularyPaddingChangesNoBitOfUncutVocabularies) {
+TEST(Layouts, VocabularyPaddingChangesNoBitOfUnshardedVocabularies) {
   for (const Layout layout : {Layout{1, 1, 1}, Layout{1, 2, 2}}) {
     SCOPED_TRACE(name_of(layout));
     const Outcome plain = outcome("gpt2", layout, {"model.make_vocab_size_divisible_by=128"});

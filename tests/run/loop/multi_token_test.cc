@@ -161,38 +161,42 @@ TEST(MultiToken, TrainTheModelByTheirFactor) {
 }
 
 TEST(MultiToken, ARunResumesInAnotherLayout) {
-  const TempDir whole, parts;
-  train(config_of(whole.path(), two_layers));
+  const TempDir uninterrupted, parts;
+  train(config_of(uninterrupted.path(), two_layers));
   std::atomic<bool> stop{false};
   TrainerHooks hooks;
   hooks.stop = &stop;
   hooks.on_iteration = [&](const IterationMetrics& m) { stop = m.iteration == 2; };
   train(config_of(parts.path(), two_layers), usual_device(), hooks);
-  // The factor may change, but that changes what follows.
+  // The factor may change, but that changes the rest of the run.
   EXPECT_NO_THROW(prepare_training(
       config_of(parts.path(), two_layers + Overrides{"model.mtp_loss_scaling_factor=0.1"})));
   train(config_of(parts.path(), two_layers + overrides_of({1, 1, 2})));
   EXPECT_EQ(read_metrics(parts / "log/metrics.jsonl").size(), 4U);
-  EXPECT_TRUE(read_file(parts / "w/model.safetensors") == read_file(whole / "w/model.safetensors"));
+  EXPECT_TRUE(read_file(parts / "w/model.safetensors") ==
+              read_file(uninterrupted / "w/model.safetensors"));
 }
 
 // Each stage of pipedream updates by itself, so the first and the last can't share a table.
-TEST(MultiToken, AsynchronousSchedules) {
+TEST(MultiToken, ResumeUnderAnAsynchronousSchedule) {
   const Overrides asynchronous = two_layers + overrides_of({1, 1, 2}) +
                                  Overrides{"training.train_iters=6", "gradient_clipping=0"};
-  const Overrides whole_iterations = asynchronous + Overrides{"pipeline.schedule=pipedream_2bw"};
-  const TempDir whole, parts;
-  train(config_of(whole.path(), whole_iterations));
+  const Overrides two_buffered = asynchronous + Overrides{"pipeline.schedule=pipedream_2bw"};
+  const TempDir uninterrupted, parts;
+  train(config_of(uninterrupted.path(), two_buffered));
   std::atomic<bool> stop{false};
   TrainerHooks hooks;
   hooks.stop = &stop;
   hooks.on_iteration = [&](const IterationMetrics& m) { stop = m.iteration == 3; };
-  train(config_of(parts.path(), whole_iterations), usual_device(), hooks);
-  train(config_of(parts.path(), whole_iterations));
+  train(config_of(parts.path(), two_buffered), usual_device(), hooks);
+  train(config_of(parts.path(), two_buffered));
   EXPECT_EQ(read_metrics(parts / "log/metrics.jsonl").size(), 6U);
-  EXPECT_TRUE(read_file(parts / "w/model.safetensors") == read_file(whole / "w/model.safetensors"));
+  EXPECT_TRUE(read_file(parts / "w/model.safetensors") ==
+              read_file(uninterrupted / "w/model.safetensors"));
   EXPECT_THAT(
-      [&] { config_of(whole.path(), asynchronous + Overrides{"pipeline.schedule=pipedream"}); },
+      [&] {
+        config_of(uninterrupted.path(), asynchronous + Overrides{"pipeline.schedule=pipedream"});
+      },
       ::testing::ThrowsMessage<RequestError>(
           ::testing::HasSubstr("/model/mtp_num_layers: these layers use the embedding")));
 }
@@ -221,13 +225,13 @@ TEST(MultiToken, FoldersHoldThem) {
   }
   // A conversion keeps them. Their copies of the tables must be the tables.
   convert_weights(built_in_architectures(), folder, dir / "copy", false);
-  const std::string whole = read_file(folder + "/model.safetensors");
-  EXPECT_TRUE(read_file(dir / "copy/model.safetensors") == whole);
+  const std::string weights = read_file(folder + "/model.safetensors");
+  EXPECT_TRUE(read_file(dir / "copy/model.safetensors") == weights);
   const std::vector<std::byte> table = bytes(folder, "lm_head.weight");
   const std::string pattern(reinterpret_cast<const char*>(table.data()), table.size());
-  const std::size_t first = whole.find(pattern), second = whole.find(pattern, first + 1);
+  const std::size_t first = weights.find(pattern), second = weights.find(pattern, first + 1);
   ASSERT_NE(second, std::string::npos);
-  std::string other = whole;
+  std::string other = weights;
   other[second + 7] ^= 1;
   write_file_atomic(dir / "copy/model.safetensors", other);
   EXPECT_THAT([&] { convert_weights(built_in_architectures(), dir / "copy", dir / "no", false); },

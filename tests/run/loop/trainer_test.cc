@@ -168,7 +168,7 @@ TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
   }
 }
 
-TEST(Weights, ATokenizerGoesAlong) {
+TEST(Weights, AreSavedWithTheTokenizer) {
   const TempDir dir;
   spit(dir / "t.json", "{\"a\": 1}");
   train(seeded_config("gpt2", dir / "run",
@@ -179,7 +179,7 @@ TEST(Weights, ATokenizerGoesAlong) {
 }
 
 // The tokenizer is read before the start, so a later error can't lose the weights at the end.
-TEST(Weights, ATokenizerThatGoesOrCanNotBeReadLosesNone) {
+TEST(Weights, AreSavedAlthoughTheTokenizersFileIsRemoved) {
   const TempDir dir;
   const auto config = [&](const std::string& tokenizer) {
     return seeded_config("gpt2", dir / "run",

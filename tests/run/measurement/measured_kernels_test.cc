@@ -59,7 +59,7 @@ TEST(MeasuredKernels, TakeAsLongAsTheyDid) {
   EXPECT_DOUBLE_EQ(kernel_seconds(machine, kernel(64, 0)), 5);
 }
 
-TEST(MeasuredKernels, SeesWhatOthersDontTell) {
+TEST(MeasuredKernels, RecognisesKernelsOfNewSizes) {
   MeasuredKernels kernels;
   EXPECT_TRUE(kernels.see(trace_of({product(16, 0), kernel(64, 0)})));
   EXPECT_FALSE(kernels.see(trace_of({product(16, 0), kernel(64, 0)})));
@@ -83,17 +83,17 @@ TEST(MeasuredKernels, TheHostBetweenKernelsIsAMeanWithoutTheLongest) {
 
 // The trace of one rank: kernels of these seconds, with a collective after each.
 OperationTrace collective_of(const std::vector<double>& seconds,
-                             const std::string& group = "tensor", bool beside = false) {
+                             const std::string& group = "tensor", bool asynchronous = false) {
   OperationTrace trace;
   const int number = trace.number_of(group, 2, 0);
   for (const double one : seconds) {
     trace.add(kernel(64, one));
-    trace.add({.name = "all_reduce", .group = number, .asynchronous = beside});
+    trace.add({.name = "all_reduce", .group = number, .asynchronous = asynchronous});
   }
   return trace;
 }
 
-TEST(MeasuredSkew, IsWhatTheLastTakesMoreThanTheMean) {
+TEST(MeasuredSkew, IsTheExcessOfTheLastRankOverTheMean) {
   const OperationTrace first = collective_of({1, 4}), second = collective_of({3, 2});
   MeasuredSkew skew;
   EXPECT_EQ(skew.part(), std::nullopt);
@@ -104,7 +104,7 @@ TEST(MeasuredSkew, IsWhatTheLastTakesMoreThanTheMean) {
   EXPECT_THAT(skew.part(), Optional(DoubleEq(12.0 / 10 - 1)));
 }
 
-TEST(MeasuredSkew, IsOfMeetingsWithinLayersThatAreWaitedFor) {
+TEST(MeasuredSkew, IsOfBlockingCollectivesWithinLayers) {
   MeasuredSkew skew;
   const OperationTrace first = collective_of({1, 4}, "data"),
                        second = collective_of({3, 2}, "data");
@@ -114,8 +114,8 @@ TEST(MeasuredSkew, IsOfMeetingsWithinLayersThatAreWaitedFor) {
   skew.take({&one, &two});
   EXPECT_EQ(skew.part(), std::nullopt);
   // A trace that ended early isn't compared.
-  const OperationTrace whole = collective_of({1, 4}), part = collective_of({1});
-  skew.take({&whole, &part});
+  const OperationTrace complete = collective_of({1, 4}), part = collective_of({1});
+  skew.take({&complete, &part});
   EXPECT_EQ(skew.part(), std::nullopt);
   // The skew is never above 1.
   const OperationTrace quick = collective_of({1}), slow = collective_of({99});

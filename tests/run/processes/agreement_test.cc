@@ -29,7 +29,7 @@ std::map<std::string, std::string> prints_of(const Config& config) {
   return prints;
 }
 
-TEST(Agreement, EveryKeyIsComparedButWhatOnlyRank0Uses) {
+TEST(Agreement, EveryKeyIsComparedButThoseThatOnlyRank0Uses) {
   const Config config = seeded_config("gpt2", "run");
   const auto prints = prints_of(config);
   std::vector<std::string> left_out;
@@ -100,7 +100,7 @@ TEST(Agreement, ContentsOfFilesCountNotTheirPaths) {
   EXPECT_THAT(missing[1][0].value, HasSubstr("none: can't open"));
 }
 
-TEST(Agreement, TheMachineSaysWhatItComputesWith) {
+TEST(Agreement, TheMachinesFingerprintsNameItsLibrariesAndDevice) {
   const Config config = seeded_config("gpt2", "run");
   std::vector<std::string> names;
   for (const Fingerprint& one : machine_fingerprints(Devices(config), {{"ONEDNN_X", "1"}})) {
@@ -167,7 +167,7 @@ class Unsteady final : public Architecture {
   mutable std::atomic<int> calls_ = 0;
 };
 
-TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
+TEST(Replicas, ARunWithDifferingReplicasIsRefusedBeforeItWritesAnything) {
   const TempDir dir;
   const auto run = [&](const std::string& logs, const ArchitectureSet& architectures) {
     Registry registry = built_in_registry();

@@ -77,7 +77,7 @@ TEST_F(AutoLayout, IsTheBestThatTheSearchFinds) {
   EXPECT_THAT(choose({}).text, AllOf(HasSubstr("predictions for cores"), HasSubstr("8 ranks")));
 }
 
-TEST_F(AutoLayout, LeavesWhatTheConfigGives) {
+TEST_F(AutoLayout, KeepsTheSettingsOfTheConfig) {
   // The search would choose none of these values itself.
   const Config free = chosen({});
   const Config held =
@@ -121,7 +121,7 @@ std::string refusal(const std::function<void()>& what) {
   return "nothing was refused";
 }
 
-TEST_F(AutoLayout, SaysWhatItNeeds) {
+TEST_F(AutoLayout, NamesTheMissingInput) {
   EXPECT_THAT(refusal([&] {
                 choose({"batch={}", "batch.micro_batch_size=2"});
               }),

@@ -36,7 +36,7 @@ Bf16Machine measuring(Bf16Rates rates) {
 }
 const Bf16Rates slow{70e9, 228e9}, fast{558e9, 270e9};
 
-TEST(Bf16Products, AutoIsWhatTheMachineDoesFaster) {
+TEST(Bf16Products, AutoIsTheFasterWayOfTheMachine) {
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", measuring(slow)).way, "widened");
   EXPECT_THAT(choose_bf16_products(bf16_config(), "", measuring(slow)).text,
               HasSubstr("widened (native 70, widened 228 GFLOP/s)"));
@@ -68,7 +68,7 @@ TEST(Bf16Products, NothingIsMeasuredWhereThereIsNothingToChoose) {
   EXPECT_EQ(choose_bf16_products(bf16_config(), "", machine).way, "native");
 }
 
-TEST(Bf16Products, WhatAnEarlierRunHasFoundIsKept) {
+TEST(Bf16Products, RatesOfAnEarlierRunAreKept) {
   std::vector<Bf16Rates> kept;
   Bf16Machine machine = measuring(slow);
   machine.keep = [&](const Bf16Rates& rates) { kept.push_back(rates); };
@@ -103,7 +103,7 @@ TEST(Bf16Products, AResumedRunKeepsItsWayAndNamesAnother) {
   EXPECT_THAT(on_amx.text, HasSubstr("AMX"));
 }
 
-TEST(Bf16Products, WeightsHaveTheWayOfTheirRunElseWhatIsKnownToBeMuchFaster) {
+TEST(Bf16Products, WeightsKeepTheWayOfTheirRunOrTakeAMuchFasterOne) {
   Bf16Machine machine{.instructions = CpuBf16::vectors};
   EXPECT_EQ(choose_products_of_weights(bf16_config(), "", machine), "native");
   machine.kept = {100e9, 119e9};
@@ -171,7 +171,7 @@ TEST(Bf16Products, AnotherWayThatIsAskedForIsReportedWhereARunResumes) {
                         "\"native\""));
 }
 
-TEST(Bf16Products, WhatIsAskedForIsNotReplacedByWhatRankZeroHasChosen) {
+TEST(Bf16Products, ARequestedWayIsNotReplacedByTheChoiceOfRankZero) {
   const auto choose = [] { return Bf16Choice{"widened", "why"}; };
   Config config = bf16_config();
   EXPECT_EQ(agree_on_bf16_products(config, Launch{}, choose), "why");

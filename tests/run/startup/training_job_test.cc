@@ -39,7 +39,7 @@ ConfigRequest request_in(const TempDir& dir, const Overrides& more = {}) {
                  more};
 }
 
-TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
+TEST(TrainingJob, TrainsSavesAndReportsAsTheCommandDoes) {
   const TempDir dir;
   const Launch launch;
   const LoadedConfig loaded = load(request_in(dir), launch);
@@ -65,7 +65,7 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
 }
 
 // Steps are faster than all measured rates: no MFU is above 1, and the run has one rate.
-TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
+TEST(TrainingJob, TheMachinesRateIsAtLeastThatOfTheFastestStep) {
   const TempDir dir;
   const Launch launch;
   TrainingJob job = prepare_job(load(request_in(dir), launch), launch);

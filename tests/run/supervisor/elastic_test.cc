@@ -78,7 +78,7 @@ TEST_F(ChosenRanks, AreTheMostThatOtherSizesAndTheBatchDivide) {
   EXPECT_THROW(choose(1, {}, 1, pairs), RequestError);
 }
 
-TEST_F(ChosenRanks, WhyThereAreNoneIsSaid) {
+TEST_F(ChosenRanks, AreRefusedWithTheReason) {
   const auto why = [&](auto... arguments) -> std::string {
     try {
       choose(arguments...);

@@ -23,7 +23,7 @@ class GoodputTest : public ::testing::Test {
   const std::string path_ = dir_ / "metrics.jsonl";
 };
 
-TEST_F(GoodputTest, CountsWhatAStartHasAdded) {
+TEST_F(GoodputTest, CountsTheIterationsThatAStartHasAdded) {
   append(1, 3);
   GoodputCounter time(path_);
   time.started();
@@ -35,7 +35,7 @@ TEST_F(GoodputTest, CountsWhatAStartHasAdded) {
   EXPECT_EQ(time.iteration(), 9);
 }
 
-TEST_F(GoodputTest, WhatAnotherRunWritesWhileAStartIsRefusedIsNotItsOwn) {
+TEST_F(GoodputTest, ARefusedStartCountsNoIterationsOfAnotherRun) {
   append(1, 3);
   GoodputCounter time(path_);
   time.started();

@@ -1,5 +1,5 @@
-// What modules report beside forward's tensor: a family whose MLPs add an auxiliary loss, a mean
-// and counts, in several layouts.
+// Tests the statistics that modules report with forward's output: a family whose MLPs add an
+// auxiliary loss, a mean and counts, in several layouts.
 #include "models/statistics.h"
 
 #include <gmock/gmock.h>
@@ -289,8 +289,8 @@ TEST(Statistics, AResumedAsynchronousRunReportsTheSame) {
                               std::string("batch.micro_batch_size=") + micro_batch,
                               "model.tie_word_embeddings=false", "training.train_iters=8"};
     const Layout layout{1, 1, 4};
-    const auto whole = history(layout, overrides);
-    ASSERT_EQ(whole.size(), 8U);
+    const auto uninterrupted = history(layout, overrides);
+    ASSERT_EQ(uninterrupted.size(), 8U);
     const TempDir dir;
     const Config saved = config_of(dir, layout,
                                    overrides + Overrides{"checkpoint.save=" + (dir / "saved"),
@@ -298,7 +298,7 @@ TEST(Statistics, AResumedAsynchronousRunReportsTheSame) {
     auto parts = history_of(saved, 3);
     ASSERT_LT(parts.size(), 8U);
     for (auto& m : history_of(saved)) parts.push_back(std::move(m));
-    expect_same_figures(parts, whole, schedule);
+    expect_same_figures(parts, uninterrupted, schedule);
   }
 }
 

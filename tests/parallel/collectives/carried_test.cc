@@ -93,7 +93,7 @@ TEST(Carried, MaximaOfIntegersAreThoseOfMessages) {
   expect_bits_of_messages<std::int64_t>(all_ranks(), {ReduceOp::maximum});
 }
 // The nodes come in another order, and one node has fewer of the members.
-TEST(Carried, GroupsOfSomeRanksInAnyOrderToo) {
+TEST(Carried, GroupsOfSomeRanksInAnyOrderGiveTheValuesOfMessages) {
   if (world_size() < 4) GTEST_SKIP() << "needs 4 ranks";
   expect_bits_of_messages<float>({3, 2, 1}, {ReduceOp::sum});
   expect_bits_of_messages<BFloat16>({2, 3, 0, 1}, {ReduceOp::sum});
@@ -111,8 +111,8 @@ TEST(ByTransport, SumsAndMeansAreThoseOfDirect) {
     std::vector<T> own, want;
     for (std::int64_t i = 0; i < n; ++i) {
       own.push_back(static_cast<T>(static_cast<float>(world.rank() + i % 7)));
-      const std::int64_t whole = size * (size - 1) / 2 + size * (i % 7);
-      const auto sum = static_cast<float>(whole);
+      const std::int64_t exact = size * (size - 1) / 2 + size * (i % 7);
+      const auto sum = static_cast<float>(exact);
       want.push_back(
           static_cast<T>(op == ReduceOp::average ? sum / static_cast<float>(size) : sum));
     }

@@ -73,15 +73,15 @@ void check(std::int64_t n) {
   });
 }
 
-TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfWords) {
+TEST(SharedMemoryCollectives, ReduceWordsBeyondTheCaches) {
   check<float>((9 << 20) / 4 + 1);
 }
-TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfHalfWords) {
+TEST(SharedMemoryCollectives, ReduceHalfWordsBeyondTheCaches) {
   check<BFloat16>((9 << 20) / 2 + 1);
 }
 
 // The members write each other's buffers. No member may still do so when an operation has returned.
-TEST(SharedMemoryCollectives, NobodyTouchesABufferAfterTheOperation) {
+TEST(SharedMemoryCollectives, NoMemberTouchesABufferAfterTheOperation) {
   run_local(4, {}, [](Transport& transport) {
     const auto device = make_cpu_device();
     Context context(*device, 1);

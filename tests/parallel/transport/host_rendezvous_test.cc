@@ -36,7 +36,7 @@ struct Seats {
   std::vector<std::unique_ptr<SharedRendezvous>> seats;
 };
 
-TEST(HostMemory, WhoAsksForARegionByItsNameGetsTheSameOne) {
+TEST(HostMemory, ARegionIsTheSameForAllThatNameIt) {
   const std::shared_ptr<HostMemory> one = HostMemory::make();
   const std::shared_ptr<HostMemory> other = HostMemory::open(one->ticket());
   ASSERT_NE(other, nullptr);
@@ -50,7 +50,7 @@ TEST(HostMemory, WhoAsksForARegionByItsNameGetsTheSameOne) {
   EXPECT_EQ(a->data()[9999], std::byte{0});
 }
 
-TEST(HostMemory, OneThatIsUsedUpSaysSoToAll) {
+TEST(HostMemory, AFullOneIsReportedToAllMembers) {
   const std::shared_ptr<HostMemory> one = HostMemory::make(),
                                     other = HostMemory::open(one->ticket());
   for (const auto& memory : {one, other}) {
@@ -69,7 +69,7 @@ TEST(HostMemory, AnotherFileIsNotTakenForIt) {
   EXPECT_EQ(HostMemory::open(ticket), nullptr);
 }
 
-TEST(HostRendezvous, MembersReadWhatTheOthersHaveInTheirSlots) {
+TEST(HostRendezvous, MembersReadTheSlotsOfTheOthers) {
   Seats world({3, 5});
   std::vector<std::jthread> threads;
   for (int self = 0; self < 2; ++self) {
@@ -88,7 +88,7 @@ TEST(HostRendezvous, MembersReadWhatTheOthersHaveInTheirSlots) {
   }
 }
 
-TEST(HostRendezvous, WhoIsLateHasEndedOrDiffersIsNamed) {
+TEST(HostRendezvous, AMemberThatIsLateHasEndedOrDiffersIsNamed) {
   {
     Seats world({3, 5});
     const auto late = world.seats[0]->arrive(descriptor(0), nullptr, nullptr, microseconds(0),

@@ -57,7 +57,7 @@ class Gathering {
   std::vector<std::size_t> of(int index) {
     return weights.buckets_of({model.parameters[static_cast<std::size_t>(index)]});
   }
-  bool whole(int index) {
+  bool is_gathered(int index) {
     const Parameter& p = *model.parameters[static_cast<std::size_t>(index)];
     if (!p.weight()) return false;
     const std::vector<float> values = context.to_host<float>(p.weight());
@@ -94,30 +94,30 @@ void on_each(bool overlap, std::int64_t prefetch, const std::function<void(Gathe
   }
 }
 
-TEST(WeightGathering, WeightsAreThereWhileAVisitLastsAndNoLonger) {
+TEST(WeightGathering, WeightsAreGatheredWhileAUseLastsAndNoLonger) {
   on_each(true, 1'000'000, [](Gathering& g) {
     EXPECT_TRUE(g.of(3).empty());  // persistent
-    EXPECT_TRUE(g.whole(3));
+    EXPECT_TRUE(g.is_gathered(3));
     for (int i = 0; i < 3; ++i) {
       ASSERT_EQ(g.of(i).size(), 1u);
       EXPECT_FALSE(g.model.parameters[static_cast<std::size_t>(i)]->weight());
     }
     g.weights.hold(g.context, g.of(0));
-    EXPECT_TRUE(g.whole(0));
+    EXPECT_TRUE(g.is_gathered(0));
     EXPECT_FALSE(g.model.parameters[1]->weight());
     // 1,000 elements are padded to shards of full blocks: 1,152.
     EXPECT_EQ(g.gathered_bytes(), 1152 * 4);
     g.weights.hold(g.context, g.of(0));  // again: the gathered weights are used
     EXPECT_EQ(g.operations(), 1);
     g.weights.release(g.of(0));
-    EXPECT_TRUE(g.whole(0));
+    EXPECT_TRUE(g.is_gathered(0));
     g.weights.release(g.of(0));
     EXPECT_FALSE(g.model.parameters[0]->weight());
     EXPECT_EQ(g.gathered_bytes(), 0);
   });
 }
 
-TEST(WeightGathering, TheNextVisitsWeightsAreAskedForBeforeTheyAreUsed) {
+TEST(WeightGathering, TheWeightsOfTheNextUseArePrefetched) {
   on_each(true, 1'000'000, [](Gathering& g) {
     g.weights.hold(g.context, g.of(0));
     EXPECT_EQ(g.operations(), 1);
@@ -128,28 +128,28 @@ TEST(WeightGathering, TheNextVisitsWeightsAreAskedForBeforeTheyAreUsed) {
     g.weights.release(g.of(0));
     EXPECT_EQ(g.gathered_bytes(), 576 * 4);
     g.weights.hold(g.context, g.of(1));
-    EXPECT_TRUE(g.whole(1));
+    EXPECT_TRUE(g.is_gathered(1));
     EXPECT_EQ(g.operations(), 2);
     // Backward begins where forward ended, so the same weights stay gathered.
     g.weights.prefetch(g.context, g.of(1));
     g.weights.release(g.of(1));
     EXPECT_FALSE(g.model.parameters[1]->weight());
     g.weights.hold(g.context, g.of(1));
-    EXPECT_TRUE(g.whole(1));
+    EXPECT_TRUE(g.is_gathered(1));
     EXPECT_EQ(g.operations(), 2);
     g.weights.release(g.of(1));
     EXPECT_EQ(g.gathered_bytes(), 0);
   });
 }
 
-TEST(WeightGathering, NothingIsAskedForBeyondTheLimitOrWithoutOverlap) {
+TEST(WeightGathering, NothingIsPrefetchedBeyondTheLimitOrWithoutOverlap) {
   const auto body = [](Gathering& g) {
     g.weights.hold(g.context, g.of(2));
     g.weights.prefetch(g.context, g.of(0));
     EXPECT_EQ(g.operations(), 1);
     g.weights.release(g.of(2));
     g.weights.hold(g.context, g.of(0));
-    EXPECT_TRUE(g.whole(0));
+    EXPECT_TRUE(g.is_gathered(0));
     EXPECT_EQ(g.operations(), 2);
     g.weights.release(g.of(0));
   };

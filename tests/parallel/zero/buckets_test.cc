@@ -34,7 +34,7 @@ std::shared_ptr<Parameter> make_parameter(const std::string& name, std::int64_t 
   return std::make_shared<Parameter>(ParameterSpec{.name = name, .placement = placement});
 }
 
-TEST(Buckets, AreCutWhereOtherRanksShare) {
+TEST(Buckets, HoldParametersThatTheSameRanksShare) {
   const ParameterGroup group{make_parameter("a", 100), make_parameter("b", 100),
                              make_parameter("e", 100, experts), make_parameter("f", 100, experts),
                              make_parameter("c", 100)};

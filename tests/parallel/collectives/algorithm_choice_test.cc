@@ -178,7 +178,7 @@ TEST(Table, AProgramBringsALibraryOfCommunicators) {
   run_local(3, {.library = &library}, [](Transport&) {});
   EXPECT_EQ(made, 3);
   make_planning_transport(0, 3, false, {.library = &library});
-  EXPECT_EQ(made, 3) << "a plan asks what it reduces and makes none";
+  EXPECT_EQ(made, 3) << "a plan asks which operations it reduces and makes none";
 }
 
 }  // namespace

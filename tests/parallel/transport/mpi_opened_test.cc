@@ -9,7 +9,7 @@
 namespace trident::test {
 namespace {
 
-TEST(MpiOpened, SaysWhatIsMissingWhateverAsksForIt) {
+TEST(MpiOpened, EachCallNamesTheMissingLibrary) {
   const auto refused = testing::ThrowsMessage<RequestError>(testing::AllOf(
       testing::HasSubstr("MPI can't be loaded: trident_mpi.so: cannot open"),
       testing::HasSubstr("built for Some MPI 1.0"), testing::HasSubstr("\"local\"")));

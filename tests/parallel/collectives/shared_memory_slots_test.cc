@@ -81,14 +81,14 @@ void expect_equal_reductions() {
   }
 }
 
-TEST(Slots, ReduceWordsToTheBitsOfMessages) {
+TEST(Slots, ReduceWordsBitwiseAsMessagesDo) {
   expect_equal_reductions<float>();
 }
-TEST(Slots, ReduceHalfWordsToTheBitsOfMessages) {
+TEST(Slots, ReduceHalfWordsBitwiseAsMessagesDo) {
   expect_equal_reductions<BFloat16>();
 }
 
-TEST(Slots, MoveWhatMessagesMove) {
+TEST(Slots, MoveTheValuesThatMessagesMove) {
   const int size = make_mpi_transport({})->world().size();
   const int root = size - 1;
   using Half = BFloat16;
@@ -138,7 +138,7 @@ void expect_operations_stay_apart(int ranks_per_node) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const auto transport = make_mpi_transport({.ranks_per_node = ranks_per_node});
-  const ProcessGroup world = transport->world(), other = world.duplicate("beside");
+  const ProcessGroup world = transport->world(), other = world.duplicate("concurrent");
   const int size = world.size();
   for (int round = 0; round < 30; ++round) {
     const std::int64_t n = std::int64_t{1} << (round % 20);
@@ -146,20 +146,20 @@ void expect_operations_stay_apart(int ranks_per_node) {
                                  static_cast<float>(world.rank() + round));
     const Tensor a = context.from_host<float>({n}, own, Category::workspace);
     const Tensor b = context.from_host<float>({n}, own, Category::workspace);
-    const Work beside = other.all_reduce(context, a, ReduceOp::sum, Async::yes);
+    const Work concurrent = other.all_reduce(context, a, ReduceOp::sum, Async::yes);
     world.all_reduce(context, b);
     if (round % 3 == 0) world.barrier(context);
-    beside.wait(context);
+    concurrent.wait(context);
     const int sum = size * (size - 1) / 2 + size * round;
     const std::vector<float> want(static_cast<std::size_t>(n), static_cast<float>(sum));
     EXPECT_EQ(context.to_host<float>(a), want) << round;
     EXPECT_EQ(context.to_host<float>(b), want) << round;
   }
 }
-TEST(Slots, OperationsInARowAndBesideEachOtherStayApart) {
+TEST(Slots, ConsecutiveAndConcurrentOperationsStayApart) {
   expect_operations_stay_apart(0);
 }
-TEST(Carried, OperationsInARowAndBesideEachOtherStayApart) {
+TEST(Carried, ConsecutiveAndConcurrentOperationsStayApart) {
   expect_operations_stay_apart(2);
 }
 

@@ -30,16 +30,16 @@ class Store {
     const std::lock_guard lock(mutex_);
     for (const StateTensor& tensor : state.tensors) {
       if (!tensor.holder.is_primary()) continue;
-      Whole& whole = tensors_[key(tensor)];
-      whole.values.resize(static_cast<std::size_t>(tensor.placement.global.numel()));
-      whole.times.resize(whole.values.size());
+      FullTensor& full = tensors_[key(tensor)];
+      full.values.resize(static_cast<std::size_t>(tensor.placement.global.numel()));
+      full.times.resize(full.values.size());
       Context& context = stepper.context();
       const Tensor values = context.empty(tensor.tensor.shape(), DType::f32, Category::workspace);
       copy(context, tensor.tensor, values);
       const std::vector<float> local = context.to_host<float>(values);
       each(tensor, [&](std::size_t at, std::size_t to) {
-        whole.values[to] = local[at];
-        ++whole.times[to];
+        full.values[to] = local[at];
+        ++full.times[to];
       });
     }
     for (const StateNumber& number : state.numbers) {
@@ -53,9 +53,9 @@ class Store {
   void restore(Context& context, State& state) const {
     for (StateTensor& tensor : state.tensors) {
       if (tensor.kind != StateKind::master && tensor.kind != StateKind::optimizer) continue;
-      const Whole& whole = tensors_.at(key(tensor));
+      const FullTensor& full = tensors_.at(key(tensor));
       std::vector<float> local(static_cast<std::size_t>(tensor.tensor.numel()));
-      each(tensor, [&](std::size_t at, std::size_t from) { local[at] = whole.values[from]; });
+      each(tensor, [&](std::size_t at, std::size_t from) { local[at] = full.values[from]; });
       context.copy_from_host(tensor.tensor, std::as_bytes(std::span(local)));
     }
     for (StateNumber& number : state.numbers) {
@@ -65,20 +65,20 @@ class Store {
   }
 
   void expect_each_element_once() const {
-    for (const auto& [name, whole] : tensors_) {
-      for (std::size_t i = 0; i < whole.times.size(); ++i) {
-        ASSERT_EQ(whole.times[i], 1) << name << " element " << i;
+    for (const auto& [name, full] : tensors_) {
+      for (std::size_t i = 0; i < full.times.size(); ++i) {
+        ASSERT_EQ(full.times[i], 1) << name << " element " << i;
       }
     }
   }
   std::map<std::string, std::size_t> sizes() const {
     std::map<std::string, std::size_t> sizes;
-    for (const auto& [name, whole] : tensors_) sizes[name] = whole.values.size();
+    for (const auto& [name, full] : tensors_) sizes[name] = full.values.size();
     return sizes;
   }
 
  private:
-  struct Whole {
+  struct FullTensor {
     std::vector<float> values;
     std::vector<int> times;
   };
@@ -90,17 +90,17 @@ class Store {
     const Shape& global = tensor.placement.global;
     const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
     for (const LocalSlice& held : tensor.placement.slices(tensor.begin, tensor.tensor.numel())) {
-      each_range(held, columns, [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
+      each_range(held, columns, [&](std::int64_t local, std::int64_t full, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
           visit(static_cast<std::size_t>(local + i - tensor.begin),
-                static_cast<std::size_t>(whole + i));
+                static_cast<std::size_t>(full + i));
         }
       });
     }
   }
 
   std::mutex mutex_;
-  std::map<std::string, Whole> tensors_;
+  std::map<std::string, FullTensor> tensors_;
   std::map<std::string, std::variant<std::int64_t, double>> numbers_;
 };
 
@@ -204,7 +204,7 @@ TEST(State, IsAllThatARunResumesFromInAnotherLayout) {
                           "checkpoint.overwrite=true", "checkpoint.save=" + (dir / "weights")});
       };
       const auto weights = [&] { return read_file(dir / "weights" + "/model.safetensors"); };
-      const TrainingSummary whole = train(config_of(move.from, {}));
+      const TrainingSummary uninterrupted = train(config_of(move.from, {}));
       const std::string expected = weights();
 
       Store store;
@@ -220,7 +220,7 @@ TEST(State, IsAllThatARunResumesFromInAnotherLayout) {
       const TrainingSummary summary = train_local(rest, {});
       ASSERT_EQ(summary.history.size(), 3u);
       for (std::size_t i = 0; i < 3; ++i) {
-        expect_same(summary.history[i], whole.history[kept + i]);
+        expect_same(summary.history[i], uninterrupted.history[kept + i]);
       }
       EXPECT_TRUE(weights() == expected);
     }

@@ -53,7 +53,7 @@ void expect_planned(const std::string& name, const Operation& run, bool takes_so
 
 constexpr auto float_types = {DType::f32, DType::bf16, DType::f16};
 
-TEST(CudaPlanning, CountsWhatProductsTake) {
+TEST(CudaPlanning, CountsTheWorkspaceOfProducts) {
   for (const DType dtype : float_types) {
     for (const bool accumulate : {false, true}) {
       for (const std::int64_t tokens : {1, 40, 1100}) {
@@ -79,7 +79,7 @@ TEST(CudaPlanning, CountsWhatProductsTake) {
   }
 }
 
-TEST(CudaPlanning, CountsWhatExpertsTake) {
+TEST(CudaPlanning, CountsTheWorkspaceOfExperts) {
   for (const std::int64_t rows : {1, 64, 200}) {
     expect_planned("grouped " + std::to_string(rows), [&](const Seat& s) {
       grouped_gemm(s.context, {.a = s.zeros({rows, 3}),
@@ -99,7 +99,7 @@ TEST(CudaPlanning, CountsWhatExpertsTake) {
   }
 }
 
-TEST(CudaPlanning, CountsWhatSumsTake) {
+TEST(CudaPlanning, CountsTheWorkspaceOfSums) {
   for (const std::int64_t rows : {1, 31, 33, 4096}) {
     for (const std::int64_t columns : {8, 255, 257}) {
       const std::string name = std::to_string(rows) + " x " + std::to_string(columns);
@@ -124,7 +124,7 @@ TEST(CudaPlanning, CountsWhatSumsTake) {
   }
 }
 
-TEST(CudaPlanning, CountsWhatAttentionAndPositionsTake) {
+TEST(CudaPlanning, CountsTheWorkspaceOfAttentionAndPositions) {
   const AttentionShape shape{.batch = 2, .sequence = 37, .heads = 4, .groups = 2, .head_dim = 16};
   const std::int64_t rows = shape.batch * shape.sequence, wide = shape.heads * shape.head_dim;
   // In 16 bits cuDNN takes more workspace, but the emulation has no cuDNN.
@@ -145,7 +145,7 @@ TEST(CudaPlanning, CountsWhatAttentionAndPositionsTake) {
   });
 }
 
-TEST(CudaPlanning, CountsWhatAdafactorTakes) {
+TEST(CudaPlanning, CountsTheWorkspaceOfAdafactor) {
   for (const std::int64_t rows : {3, 64, 129}) {
     for (const std::int64_t columns : {7, 64}) {
       for (const std::int64_t begin : {std::int64_t{0}, columns / 2}) {
@@ -171,7 +171,7 @@ TEST(CudaPlanning, CountsWhatAdafactorTakes) {
 
 // The sort's workspace is CUB's own choice. The plan counts 8 bytes a token, about as much as CUB
 // takes.
-TEST(CudaPlanning, CountsAtLeastWhatTheEmbeddingTakes) {
+TEST(CudaPlanning, CountsAtLeastTheWorkspaceOfTheEmbedding) {
   const auto planning = make_planning_device(DeviceKind::cuda);
   const auto gpu = make_cuda_device(0);
   for (const std::int64_t tokens : {1, 63, 65, 2000}) {

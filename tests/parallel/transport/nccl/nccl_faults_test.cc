@@ -104,7 +104,7 @@ TEST_F(NcclFaults, ASplitThatNeverEndsIsLateAndLeavesNoCommunicator) {
               HasSubstr("nccl: group 'world': a communicator did not end in 1000 ms"));
 }
 
-TEST_F(NcclFaults, TwoRanksOnAGpuAreToldWhatNcclSays) {
+TEST_F(NcclFaults, TwoRanksOnAGpuGetTheErrorOfNccl) {
   EXPECT_THAT(
       error_of([](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c)); }, {1, 1}),
       AllOf(HasSubstr("nccl: group 'world': a communicator: "),
@@ -112,7 +112,7 @@ TEST_F(NcclFaults, TwoRanksOnAGpuAreToldWhatNcclSays) {
 }
 
 // The hosts agree on an operation, but the device of one rank never reaches it.
-TEST_F(NcclFaults, AQueueThatStandsStillIsLateAndIsFreed) {
+TEST_F(NcclFaults, AStalledQueueIsLateAndIsFreed) {
   EXPECT_THAT(error_of(
                   [](Context& c, const ProcessGroup& g) {
                     const Tensor x = tensor(c);
@@ -172,7 +172,7 @@ TEST_F(NcclFaults, ConnectedGroupsAreSplitFromTheWorld) {
 }
 
 // A waiting NCCL kernel would block calls that synchronize the device, such as freeing memory.
-TEST_F(NcclFaults, AMessageThatNobodyHasComeToHoldsNoQueue) {
+TEST_F(NcclFaults, AMessageWithoutItsReceiverBlocksNoQueue) {
   EXPECT_EQ(error_of(
                 [](Context& c, const ProcessGroup& g) {
                   const Tensor x = tensor(c);

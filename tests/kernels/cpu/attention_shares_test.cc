@@ -67,7 +67,7 @@ TEST(AttentionShares, AHeadIsDividedByItsCost) {
   EXPECT_NEAR(static_cast<double>(windowed.of(0).back().end), 32, 4);  // all units cost the same
 }
 
-TEST(AttentionShares, TasksStayWholeWhereDivisionGainsLittle) {
+TEST(AttentionShares, TasksStayUndividedWhereDivisionGainsLittle) {
   EXPECT_FALSE(AttentionShares({769, 1024, 1, 1, 64}, {}, true, 2).divides());
   EXPECT_FALSE(AttentionShares({1, 512, 15, 15, 64}, {}, true, 16).divides());
   EXPECT_TRUE(AttentionShares({1, 512, 3, 3, 64}, {}, true, 2).divides());
