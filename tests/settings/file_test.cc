@@ -155,5 +155,41 @@ TEST(ConfigFile, TakesTheExpertsOfTheWeightsKeyByKey) {
   EXPECT_FALSE(moe({"model.architecture=llama"}).has_experts());
 }
 
+// A rotary scaling that the config gives in part is completed by the weights', unless it is of
+// another type.
+TEST(ConfigFile, TakesTheRotaryScalingOfTheWeightsKeyByKeyIfItsTypeAgrees) {
+  LoadOptions options;
+  options.saved_model = [](const std::string&) -> std::string {
+    return R"({"architecture": "llama", "num_layers": 2, "hidden_size": 48,
+               "num_attention_heads": 4, "ffn_hidden_size": 96, "max_position_embeddings": 64,
+               "rope_scaling": {"rope_type": "yarn", "factor": 2.5, "beta_fast": 8,
+                                "original_max_position_embeddings": 24}})";
+  };
+  const std::string text = R"({"batch": {"global_batch_size": 8}, "checkpoint": {"load": "saved"},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})";
+  const auto scaling = [&](const std::string& written) {
+    return parse(text, {"model.rope_scaling=" + written}, options).config.model.rope_scaling;
+  };
+  const RopeScalingConfig saved = parse(text, {}, options).config.model.rope_scaling;
+  EXPECT_EQ(saved.rope_type, "yarn");
+  EXPECT_EQ(saved.factor, 2.5);
+  EXPECT_EQ(saved.beta_fast, 8);
+  EXPECT_EQ(saved.original_max_position_embeddings, 24);
+  EXPECT_EQ(scaling(R"({"rope_type": "yarn"})"), saved);
+  EXPECT_EQ(scaling("{}"), saved);
+  RopeScalingConfig wider = saved;
+  wider.factor = 4;
+  EXPECT_EQ(scaling(R"({"factor": 4})"), wider);
+  EXPECT_EQ(scaling(R"({"rope_type": "yarn", "factor": 4})"), wider);
+  // No key of another type is taken: beta_fast would be refused.
+  const RopeScalingConfig linear = scaling(R"({"rope_type": "linear", "factor": 4})");
+  EXPECT_EQ(linear.rope_type, "linear");
+  EXPECT_EQ(linear.factor, 4);
+  EXPECT_EQ(linear.beta_fast, RopeScalingConfig().beta_fast);
+  EXPECT_EQ(scaling(R"({"rope_type": "default"})").factor, RopeScalingConfig().factor);
+  EXPECT_THAT(problems_of({R"(model.rope_scaling={"rope_type": "linear"})"}, options, text),
+              ElementsAre(HasSubstr("/model/rope_scaling/factor: must be given for rope_type")));
+}
+
 }  // namespace
 }  // namespace trident

@@ -68,6 +68,8 @@ TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
   leads("checkpoint.interval", "/checkpoint/save_interval");
   leads("model.num_key_value_heads", "/model/num_query_groups");
   leads("bf16", "/precision/dtype (\"bf16\")");
+  leads("model.rope_scaling.type", "/model/rope_scaling/rope_type");
+  leads("model.layer_types", "/model/window_layers (the layers with a window)");
   leads("--per-device-train-batch-size", "/batch/micro_batch_size");
   // A name of no other trainer is compared by spelling as before.
   EXPECT_THAT(refusal_of("training.train_iter"), HasSubstr("did you mean train_iters?"));
@@ -88,6 +90,11 @@ TEST(PeerKeys, SectionsOfPeersAreRefusedKeyByKey) {
   EXPECT_THAT(problems_of({"scheduler.params={\"warmup_num_steps\": 5}"}),
               ElementsAre("config: /scheduler/params/warmup_num_steps: unknown key; here it is "
                           "/scheduler/warmup_iters"));
+  // transformers 5 has the base and the scaling in one section.
+  EXPECT_THAT(problems_of({"model.rope_parameters={\"rope_type\": \"yarn\", \"factor\": 4}"}),
+              ElementsAre(HasSubstr("/model/rope_parameters: unknown key; here it is "
+                                    "/model/rope_scaling/rope_type (with its other keys, and "
+                                    "/model/rotary_base)")));
   EXPECT_THAT(problems_of({"zero_optimization.offload_optimizer={\"device\": \"cpu\"}"}),
               ElementsAre(HasSubstr("this setting of DeepSpeed is not supported")));
 }

@@ -60,6 +60,12 @@ Machine nodes_of_three() {
   return machine;
 }
 
+// Qwen3-MoE's sizes, much reduced.
+constexpr const char* kMixture =
+    R"("architecture": "qwen3_moe", "num_layers": 4, "hidden_size": 256, "num_attention_heads": 8,
+       "num_query_groups": 4, "head_dim": 32, "ffn_hidden_size": 512, "vocab_size": 4096,
+       "moe": {"num_experts": 8, "router_topk": 2, "ffn_hidden_size": 128})";
+
 std::vector<Space> spaces() {
   return {
       {"a GPT on GPUs",
@@ -97,6 +103,24 @@ std::vector<Space> spaces() {
        2,
        4,
        {"zero_optimization.stage"}},
+      {"a mixture of experts on GPUs",
+       model_text(kMixture, 1,
+                  R"("precision": {"dtype": "bf16"}, "runtime": {"device": "cuda"},
+                     "zero_optimization": {"stage": 1},
+                     "activation_checkpointing": {"granularity": "none"})"),
+       dgx_a100(),
+       4,
+       8,
+       {"zero_optimization.stage", "activation_checkpointing.granularity",
+        "batch.micro_batch_size"}},
+      {"a mixture of experts on measured cores",
+       model_text(kMixture, 2,
+                  R"("runtime": {"device": "cpu"}, "pipeline": {"schedule": "1f1b"},
+                     "zero_optimization": {"stage": 2})"),
+       measured_cores(),
+       4,
+       8,
+       {"pipeline.schedule", "zero_optimization.stage", "batch.micro_batch_size"}},
   };
 }
 
@@ -108,12 +132,11 @@ Space drawn_space(std::uint64_t seed) {
   };
   const bool gpus = of({true, true, false}), llama = of({true, false});
   const int hidden = of({256, 512, 1024});
-  const std::string model = fmt::format(
-      R"("architecture": "{}", "num_layers": {}, "hidden_size": {}, "num_attention_heads": 8,
-         "ffn_hidden_size": {}, "vocab_size": {}, "max_position_embeddings": 256,
-         "tie_word_embeddings": {})",
-      llama ? "llama" : "gpt2", of({3, 4, 6, 7}), hidden, hidden * of({2, 3, 4}),
-      of({512, 8192, 50304}), of({"true", "false"}));
+  std::string model = fmt::format(
+      R"("num_layers": {}, "hidden_size": {}, "num_attention_heads": 8, "ffn_hidden_size": {},
+         "vocab_size": {}, "max_position_embeddings": 256, "tie_word_embeddings": {})",
+      of({3, 4, 6, 7}), hidden, hidden * of({2, 3, 4}), of({512, 8192, 50304}),
+      of({"true", "false"}));
   std::string rest = gpus ? R"("precision": {"dtype": "bf16"}, "runtime": {"device": "cuda"})"
                           : R"("runtime": {"device": "cpu"})";
   std::vector<std::string> held;
@@ -138,7 +161,15 @@ Space drawn_space(std::uint64_t seed) {
     machine.devices_per_node = of({3, 6});
     machine.nodes = 4;
   }
-  return {"", model_text(model, 1, rest), machine, of({2, 4, 8}), of({8, 16}), held};
+  const int ranks = of({2, 4, 8}), global_batch_size = of({8, 16});
+  if (of({false, true})) {
+    model += fmt::format(R"(, "architecture": "qwen3_moe", "moe": {{"num_experts": {},
+                             "router_topk": {}, "ffn_hidden_size": {}, "layer_freq": {}}})",
+                         of({4, 6, 8}), of({1, 2, 4}), of({64, 192}), of({1, 1, 2}));
+  } else {
+    model += fmt::format(R"(, "architecture": "{}")", llama ? "llama" : "gpt2");
+  }
+  return {"", model_text(model, 1, rest), machine, ranks, global_batch_size, held};
 }
 
 LayoutRequest request_of(const Space& space) {
@@ -204,7 +235,19 @@ std::set<Simulated> found_front(const LayoutSearch& found) {
   return front;
 }
 
-// For every layout of three spaces, the bounds are below the simulated time and the planned memory.
+// Expects that the bounds of each layout are below its simulated time and its planned memory.
+void expect_below(const LayoutRequest& asked,
+                  const std::vector<std::pair<Layout, Simulated>>& simulated) {
+  const LayoutChoices choices(asked);
+  for (const auto& [layout, one] : simulated) {
+    EXPECT_LE(layout.seconds, one.seconds * (1 + 1e-9))
+        << ::testing::PrintToString(choices.set_of_all(layout));
+    EXPECT_LE(layout.bytes, static_cast<double>(one.bytes) * (1 + 1e-9))
+        << ::testing::PrintToString(choices.set_of_all(layout));
+  }
+}
+
+// For every layout of the spaces, the bounds are below the simulated time and the planned memory.
 // The search finds the Pareto front of each space, with much memory and with little.
 TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheFullFrontToTheSearch) {
   for (const Space& space : spaces()) {
@@ -212,13 +255,9 @@ TEST(LayoutBounds, AreBelowTheSimulationAndLeaveTheFullFrontToTheSearch) {
     LayoutRequest asked = request_of(space);
     const auto all = simulated_layouts(asked);
     ASSERT_GE(all.size(), 60);
+    expect_below(asked, all);
     std::vector<double> bounds, seconds;
     for (const auto& [layout, one] : all) {
-      const LayoutChoices choices(asked);
-      EXPECT_LE(layout.seconds, one.seconds * (1 + 1e-9))
-          << ::testing::PrintToString(choices.set_of_all(layout));
-      EXPECT_LE(layout.bytes, static_cast<double>(one.bytes) * (1 + 1e-9))
-          << ::testing::PrintToString(choices.set_of_all(layout));
       bounds.push_back(layout.seconds), seconds.push_back(one.seconds);
     }
     // The bounds' order is close enough to the real one to choose well which layouts are simulated
@@ -248,17 +287,33 @@ TEST(LayoutBounds, AreBelowTheSimulationOfDrawnSpaces) {
     const Space space = drawn_space(seed);
     SCOPED_TRACE(fmt::format("seed {}, {} ranks: {}", seed, space.ranks, space.written));
     const LayoutRequest asked = request_of(space);
-    const LayoutChoices choices(asked);
     const auto all = simulated_layouts(asked);
     layouts += all.size();
-    for (const auto& [layout, one] : all) {
-      EXPECT_LE(layout.seconds, one.seconds * (1 + 1e-9))
-          << ::testing::PrintToString(choices.set_of_all(layout));
-      EXPECT_LE(layout.bytes, static_cast<double>(one.bytes) * (1 + 1e-9))
-          << ::testing::PrintToString(choices.set_of_all(layout));
-    }
+    expect_below(asked, all);
   }
   EXPECT_GT(layouts, 10 * count);
+}
+
+// Layouts of expert parallelism among them, with and without an exchange of tokens.
+TEST(LayoutBounds, AreBelowTheSimulationOfMixturesOfExperts) {
+  std::vector<Space> mixtures = spaces();
+  std::erase_if(mixtures, [](const Space& one) {
+    return one.written.find("num_experts") == std::string::npos;
+  });
+  ASSERT_EQ(mixtures.size(), 2);
+  for (const Space& space : mixtures) {
+    SCOPED_TRACE(space.name);
+    const LayoutRequest asked = request_of(space);
+    const auto all = simulated_layouts(asked);
+    std::set<std::pair<std::int64_t, std::int64_t>> expert_sizes;
+    for (const auto& [layout, one] : all) {
+      expert_sizes.insert({layout.ep, layout.expert_tensor()});
+    }
+    EXPECT_THAT(expert_sizes,
+                ::testing::IsSupersetOf(
+                    {std::pair<std::int64_t, std::int64_t>(1, 1), {2, 1}, {4, 1}, {2, 2}}));
+    expect_below(asked, all);
+  }
 }
 
 TEST(LayoutBounds, NameTheReasonWhereALayoutIsInvalid) {

@@ -97,5 +97,28 @@ TEST(LayoutChoices, KeepTheSettingsThatAreHeld) {
   EXPECT_THAT(choices.set_of_all(all.front()), Contains("pipeline.schedule=zb_h1"));
 }
 
+// The config may leave out axes of one rank in its order; a layout gives them more.
+TEST(LayoutChoices, LayoutsOfAConfigWithAPartOfTheRankOrderAreValid) {
+  LayoutRequest asked =
+      choosing({"pipeline.schedule", "zero_optimization.stage", "batch.micro_batch_size"});
+  const std::string parallel = R"("parallel": {"data_parallel_size": 1)";
+  asked.written.insert(asked.written.find(parallel) + parallel.size(), R"(, "rank_order": "pp")");
+  const LayoutChoices choices(asked);
+  const std::vector<Layout> all = layouts_on(choices, 4);
+  ASSERT_FALSE(all.empty());
+  bool has_two_stages = false;
+  for (const Layout& one : all) {
+    const Config config = choices.parse(choices.set_of_all(one));
+    EXPECT_EQ(config.parallel.rank_order, "pp-tp-dp");
+    EXPECT_EQ(config.parallel.pipeline_model_parallel_size, one.pp);
+    EXPECT_EQ(config.parallel.data_parallel_size, one.dp);
+    if (one.pp != 2 || one.dp != 2) continue;
+    has_two_stages = true;
+    // The pipeline's ranks are neighbours, as the config asks.
+    EXPECT_EQ(mesh_of(config.parallel).pipeline(0), (std::vector<int>{0, 1}));
+  }
+  EXPECT_TRUE(has_two_stages);
+}
+
 }  // namespace
 }  // namespace trident::testing

@@ -119,6 +119,48 @@ TEST(TrainingJob, IsRefusedWithAllProblemsTogether) {
   }
 }
 
+// transformers' config.json can't say how routers are balanced; a checkpoint's own config can.
+TEST(TrainingJob, ARunThatLoadsACheckpointBalancesItsExpertsAsTheRunThatSavedIt) {
+  const TempDir dir;
+  const Launch launch;
+  nlohmann::json config = nlohmann::json::parse(R"({
+    "model": {"architecture": "mixtral", "num_layers": 1, "hidden_size": 16,
+              "num_attention_heads": 2, "ffn_hidden_size": 16, "vocab_size": 515,
+              "moe": {"num_experts": 4, "aux_loss_coeff": 0.5, "z_loss_coeff": 0.25,
+                      "router_load_balancing_type": "seq_aux_loss"}},
+    "batch": {"global_batch_size": 2},
+    "data": {"sequence_length": 16},
+    "training": {"train_iters": 3},
+    "checkpoint": {"save_interval": 2},
+    "logging": {"tensorboard": false, "trace": false},
+    "runtime": {"device": "cpu", "threads_per_rank": 1}})");
+  config["data"]["train"] = {{{"path", source_dir() + "/tests/golden/gpt2/tokens"}}};
+  const auto place = [&](const char* name) {
+    config["checkpoint"]["save"] = dir / (std::string("w-") + name);
+    config["logging"]["dir"] = dir / name;
+  };
+  const auto run = [&] {
+    const LoadedConfig loaded = load({.path = "config", .text = config.dump()}, launch);
+    const MoeConfig& moe = loaded.config.model.moe;
+    EXPECT_EQ(moe.router_load_balancing_type, "seq_aux_loss");
+    EXPECT_EQ(moe.aux_loss_coeff, 0.5);
+    EXPECT_EQ(moe.z_loss_coeff, 0.25);
+    TrainingJob job = prepare_job(loaded, launch);
+    return run_job(job, {});
+  };
+  place("uninterrupted");
+  const TrainingSummary uninterrupted = run();
+  ASSERT_EQ(uninterrupted.history.size(), 3U);
+  place("continued");
+  config["checkpoint"]["load"] = dir / "w-uninterrupted/iteration-2";
+  config.erase("model");
+  const TrainingSummary continued = run();
+  ASSERT_EQ(continued.history.size(), 1U);
+  EXPECT_EQ(continued.history[0].iteration, 3);
+  EXPECT_EQ(continued.history[0].loss, uninterrupted.history[2].loss);
+  EXPECT_EQ(continued.history[0].grad_norm, uninterrupted.history[2].grad_norm);
+}
+
 // If GPUs were chosen and there are fewer than tasks, Slurm gives each task GPUs of its own.
 TEST(Launch, RanksShareTheGpusThatTheirProcessSees) {
   Launch launch;
