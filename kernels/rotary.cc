@@ -8,7 +8,6 @@
 #include "kernels/attention_check.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
-#include "kernels/rotary_frequency.h"
 
 namespace trident {
 
@@ -52,11 +51,12 @@ std::vector<float> frequency_divisors(const RotaryFrequencies& f, std::int64_t h
 }
 
 double RotaryFrequencies::plain(std::int64_t pair, std::int64_t head_dim) const {
-  return plain_frequency(*this, static_cast<double>(pair), static_cast<double>(head_dim));
+  return std::pow(static_cast<double>(base),
+                  -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
 }
 
 double RotaryFrequencies::of(std::int64_t pair, std::int64_t head_dim) const {
-  return scaled_frequency(*this, static_cast<double>(pair), static_cast<double>(head_dim));
+  return scaled(plain(pair, head_dim), static_cast<double>(pair));
 }
 
 RotaryArgs rotary_of(const AttentionShape& shape, const Tensor& qkv) {

@@ -21,6 +21,12 @@ struct RotaryFrequencies {
   float amplitude = 1;
   double plain(std::int64_t pair, std::int64_t head_dim) const;  // base^(-2i/D)
   double of(std::int64_t pair, std::int64_t head_dim) const;     // f_i
+  // f_i of the plain frequency and the number of the pair. A GPU's kernel calls it, too.
+  constexpr double scaled(double plain, double pair) const {
+    const double ramp = slope * (turns > 0 ? turns * plain : pair) + shift;
+    const double g = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    return plain * (1 - g) + plain / factor * g;
+  }
   auto operator<=>(const RotaryFrequencies&) const = default;
 };
 

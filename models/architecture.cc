@@ -13,6 +13,7 @@
 #include "models/latent_attention.h"
 #include "models/layer_name.h"
 #include "models/mlp.h"
+#include "models/router_statistics.h"
 
 namespace trident {
 
@@ -49,14 +50,14 @@ std::unique_ptr<Module> Architecture::head(const ParallelContext& parallel,
 }
 
 std::vector<Statistic> Architecture::statistics(const TransformerShape& shape) const {
-  std::vector<Statistic> list = Experts::statistics(shape.experts);
+  std::vector<Statistic> list = router_statistics(shape.experts);
   for (Statistic& one : MultiTokenLayer::statistics(shape)) list.push_back(std::move(one));
   return list;
 }
 
 void Architecture::derive_statistics(const TransformerShape& shape, double tokens,
                                      StepStatistics& all) const {
-  Experts::derive(shape.experts, tokens, all);
+  derive_router_statistics(shape.experts, tokens, all);
 }
 
 ArchitectureSet built_in_architectures() {

@@ -3,7 +3,6 @@
 #include <optional>
 #include <utility>
 
-#include "models/router_statistics.h"
 #include "parallel/token_exchange.h"
 
 namespace trident {
@@ -53,14 +52,6 @@ Experts::Experts(const ParallelContext& parallel, const TransformerShape& shape,
   if (shape.experts.shared_ffn > 0) {
     shared_ = std::make_unique<SharedExpert>(parallel, shape, name);
   }
-}
-
-std::vector<Statistic> Experts::statistics(const ExpertsShape& shape) {
-  return router_statistics(shape);
-}
-
-void Experts::derive(const ExpertsShape& shape, double tokens, StepStatistics& all) {
-  derive_router_statistics(shape, tokens, all);
 }
 
 std::vector<std::shared_ptr<Parameter>> Experts::parameters() const {

@@ -27,9 +27,6 @@ class Experts final : public Module {
   // shared expert its own.
   Experts(const ParallelContext&, const TransformerShape&, const std::string& name,
           std::int64_t layer);
-  // router_statistics() and derive_router_statistics() (models/router_statistics.h).
-  static std::vector<Statistic> statistics(const ExpertsShape&);
-  static void derive(const ExpertsShape&, double tokens, StepStatistics&);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   // The bias. Its "gradient" (E) i64 counts the tokens of each expert in the backwards since
   // the last update (engine/expert_bias.h).

@@ -95,7 +95,8 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
                                       : !input || output.numel() != input.numel());
     if (apart) fill_placeholder(context, output);
     auto work = std::make_shared<PlannedWork>(staging);
-    if (const OperationTrace* const trace = context.trace(); trace != nullptr) {
+    if (const OperationTrace* const trace = context.trace();
+        trace != nullptr && async == Async::yes) {
       work->trace = trace;
       work->traced = trace->operations().size() - 1;
     }

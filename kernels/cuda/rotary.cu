@@ -4,7 +4,6 @@
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/state.h"
-#include "kernels/rotary_frequency.h"
 
 namespace trident::cuda {
 namespace {
@@ -15,8 +14,9 @@ struct FillTable {
   RotaryFrequencies f;
   template <int N>
   __device__ void run(std::int64_t i) const {
-    const double frequency =
-        scaled_frequency(f, static_cast<double>(i % half), static_cast<double>(2 * half));
+    const auto pair = static_cast<double>(i % half);
+    const double plain = pow(static_cast<double>(f.base), -pair / static_cast<double>(half));
+    const double frequency = f.scaled(plain, pair);
     const double angle = static_cast<double>(i / half) * frequency;
     table[i] = static_cast<float>(cos(angle)) * f.amplitude;
     table[sequence * half + i] = static_cast<float>(sin(angle)) * f.amplitude;

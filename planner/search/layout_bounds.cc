@@ -72,6 +72,11 @@ std::vector<std::int64_t> LayoutBounds::layers_with_experts(
   return counts;
 }
 
+bool LayoutBounds::has_dense_layers() const {
+  const MoeConfig& moe = choices_.base().model.moe;
+  return moe.has_experts() && std::ranges::find(moe.layer_freq, 0) != moe.layer_freq.end();
+}
+
 LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   Layout one = l;
   one.tp = one.dp = one.micro = one.ep = one.etp = 1;
@@ -343,8 +348,10 @@ double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists
         sharded(layer.weights, 3) + gradients + (is_factored ? factored : sharded(layer.state, 1));
     const double chunks_in_flight = lists.in_flight[place] * static_cast<double>(l.chunks);
     double dynamic = chunks_in_flight * smallest * layer.saved_activations;
+    // The measured groups of recomputed layers have experts in each layer.
+    const bool is_measured = layer.unit == 1 || !has_dense_layers();
     // Of a last place without experts nothing is measured.
-    if (has_last && l.chunks == 1 && units >= 1) {
+    if (has_last && l.chunks == 1 && units >= 1 && is_measured) {
       dynamic = std::max(
           dynamic, units < 2 ? layer.one_last
                              : layer.two_last + (units - 2) * (layer.two_last - layer.one_last));

@@ -62,6 +62,8 @@ class LayoutBounds {
   };
 
   std::vector<std::int64_t> layers_with_experts(const std::vector<std::int64_t>& split) const;
+  // Whether some layers of a model with experts have none.
+  bool has_dense_layers() const;
   Lists lists_of(const Layout&) const;
   const Lists& lists(const Layout&);
   const ModelCosts& costs(const Layout&);

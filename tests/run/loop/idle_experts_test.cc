@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/experts.h"
+#include "models/router_statistics.h"
 #include "report/metrics_file.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
@@ -57,7 +57,7 @@ TEST(RouterStatistics, AreDerivedFromSums) {
   // Mean probabilities over both layers: 0.6 and 0.4.
   const double unit = 0x1p32;
   step.statistics["probability_sums"] = {{}, {5.6 * unit, 2.4 * unit}, {4 * unit, 4 * unit}};
-  Experts::derive(shape, 8, step);
+  derive_router_statistics(shape, 8, step);
   EXPECT_THAT(
       step.statistics["dropped_tokens"],
       ::testing::ElementsAre(IsEmpty(), ::testing::ElementsAre(1), ::testing::ElementsAre(0)));
