@@ -14,10 +14,12 @@
 #include "base/files/file.h"
 #include "base/files/json.h"
 #include "base/printable.h"
+#include "base/process/process.h"
 #include "base/process/terminal.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint_tools.h"
 #include "engine/setup/from_config.h"
+#include "formats/hugging_face/hugging_face_extras.h"
 #include "formats/hugging_face/model_directory.h"
 #include "kernels/cuda_device.h"
 #include "run/evaluation/evaluation.h"
@@ -73,22 +75,15 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   const std::string name = standard ? "standard input" : *request.score;
   constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
   const std::string text = standard ? read_standard_input(kMost) : read_stream(name, kMost);
-  std::vector<ScoreRequest> requests;
-  std::vector<std::size_t> lines;
-  std::size_t line = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view one = std::string_view(text).substr(at, end - at);
-    at = end + 1;
-    ++line;
-    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    requests.push_back(read_score_request(one, fmt::format("{}:{}", name, line)));
-    lines.push_back(line);
-  }
+  const std::vector<ScoreRequest> requests = read_score_requests(text, name);
   const std::string weights = weights_directory(request.evaluation.directory);
   require_whole_weights(weights);
   const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
-  Config config = config_of_directory(built_in_architectures(), weights);
+  const ArchitectureSet architectures = built_in_architectures();
+  Config config = config_of_directory(architectures, weights);
+  const std::string note =
+      notes_of(weights, architectures.at(config.model.architecture)->formats());
+  if (!note.empty()) print_error(note);
   config.runtime.bf16_products =
       products_of_weights(config, {request.evaluation.directory, weights}, launch);
   Printer printer;
@@ -99,14 +94,11 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, launch.cores,
                     kernel_options(config.training, config.precision, config.runtime));
-    score(
-        context, transport, built_in_architectures(), weights, requests,
-        [&](std::size_t i) { return fmt::format("{}:{}", name, lines[i]); },
-        [&](const Score& one) {
-          fmt::print("{}\n", json_text(nlohmann::ordered_json{
-                                 {"log_likelihood", one.log_likelihood}, {"greedy", one.greedy}}));
-          if (!shown) counting.show(++done, std::ssize(requests));
-        });
+    score(context, transport, architectures, weights, requests, [&](const Score& one) {
+      fmt::print("{}\n", json_text(nlohmann::ordered_json{{"log_likelihood", one.log_likelihood},
+                                                          {"greedy", one.greedy}}));
+      if (!shown) counting.show(++done, std::ssize(requests));
+    });
   });
   return 0;
 }

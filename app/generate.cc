@@ -128,7 +128,8 @@ int run(const Request& request, const Launch& launch) {
   const std::string directory = weights_directory(request.directory);
   require_whole_weights(directory);
   const Config config = config_of_directory(architectures, directory);
-  const std::string note = notes_of(directory, *architectures.at(config.model.architecture));
+  const std::string note =
+      notes_of(directory, architectures.at(config.model.architecture)->formats());
   if (!note.empty()) print_error(note);
   const std::optional<Tokenizer> tokenizer =
       tokenizer_of(request, directory, config.model.vocab_size);

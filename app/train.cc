@@ -134,21 +134,23 @@ int train(const TrainOptions& options, const Launch& launch) {
     texts.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
   }
   texts.report = [&](const std::string& line) { printer.error(line); };
-  TrainingJob job = prepare_job(loaded, launch, texts);
+  const TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
   if (options.dry_run) {
-    if (launch.leads) print_dry_run(options, job.inputs, *job.facts.plan);
+    if (launch.leads) print_dry_run(options, job.inputs, *job.plan);
     return 0;
   }
   saves = !config.checkpoint.save.empty();
   signals.begin();
-  measure_product_rate(job, rates_file(launch));
+  const ProductRate rate = measure_product_rate(job, rates_file(launch));
 
   // mpirun forwards output line by line, even to a terminal, so no line can be redrawn.
   const bool json = options.format == "json";
   Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live, json);
   JobHooks hooks{
-      .command = command_of(options), .version = version(), .on_saved = [&] { signals.finish(); }};
+      .rate = rate, .command = command_of(options), .version = version(), .on_saved = [&] {
+        signals.finish();
+      }};
   hooks.trainer.stop = &signals.stop();
   if (launch.leads && !json && !options.quiet) {
     printer.out(wrapped(opening_text(job), terminal_of(STDOUT_FILENO).columns, 2));

@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 
-from side_by_side import PROGRAM, machine, run, run_ranks
+from side_by_side import PROGRAM, in_turns, machine, median_of, run, run_ranks
 
 SIZES = [4 << 10, 1 << 20, 64 << 20]
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -48,7 +48,7 @@ def gloo_child():
 def trident(build, ranks):
     found = run([build / "trident", "bench", "collectives", "--ranks", ranks, "--format", "json"])
     rows = {r["bytes"]: r["microseconds"] for r in found["all_reduce"] if r["algorithm"] == "auto"}
-    return {size: rows[size] for size in SIZES}, found["bound_gb_per_second"]
+    return {**{size: rows[size] for size in SIZES}, "bound": found["bound_gb_per_second"]}
 
 
 def gloo(ranks):
@@ -78,22 +78,17 @@ def main():
     print(f"{'ranks':>5} {'bytes':>10} {'':4} {'trident':>9} {'gloo':>9} {'Open MPI':>9} {'ratio':>7}"
           f" {'bound':>7}")
     for ranks in map(int, arguments.ranks.split(",")):
-        runs = {"trident": [], "gloo": [], "mpi": []}
-        bounds = []
-        for _ in range(arguments.rounds):
-            found, bound = trident(arguments.build, ranks)
-            runs["trident"].append(found)
-            bounds.append(bound)
-            runs["gloo"].append(gloo(ranks))
-            runs["mpi"].append(open_mpi(arguments.build, ranks))
+        ways = {"trident": lambda: trident(arguments.build, ranks), "gloo": lambda: gloo(ranks),
+                "mpi": lambda: open_mpi(arguments.build, ranks)}
+        runs = in_turns(ways, arguments.rounds, lambda way: way())
         for size in SIZES:
-            ours, theirs, mpi = (statistics.median(run[size] for run in runs[name])
-                                 for name in ("trident", "gloo", "mpi"))
+            ours, theirs, mpi = (median_of(runs[name], size) for name in ways)
             small = size < 1 << 20
             figures = [t if small else 1e-3 * size / t for t in (ours, theirs, mpi)]
             print(f"{ranks:5} {size:10} {'µs' if small else 'GB/s'}", *(f"{f:9.2f}" for f in figures),
                   f"{min(theirs, mpi) / ours:7.2f}",
-                  f"{statistics.median(bounds):7.2f}" if size == SIZES[-1] else "", flush=True)
+                  f"{median_of(runs['trident'], 'bound'):7.2f}" if size == SIZES[-1] else "",
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ import sys
 import tempfile
 import time
 
-from side_by_side import PROGRAM, ROOT, THREADS, machine, run_ranks, step_command
+from side_by_side import (PROGRAM, ROOT, SPEED_TITLES, THREADS, failure_of, in_turns, machine,
+                          median_of, mfu_column, run_ranks, speed_columns, step_command)
 
 
 def sizes(arguments):
@@ -100,30 +101,22 @@ def ways_of(arguments, dtype, config):
 
 
 def compare(arguments, dtype, config):
-    ways = ways_of(arguments, dtype, config)
-    results = {name: [] for name in ways}
-    for _ in range(arguments.rounds):
-        for name, command in ways.items():
-            found = run_ranks(command, 1, arguments.limit, OMP_NUM_THREADS=arguments.threads)
-            if isinstance(found, str):
-                sys.exit(f"{name}: {found}")
-            results[name].append(found[0])
-    print(f"\n{dtype:24}{'tokens/s':>10}{'min':>9}{'max':>9}{'ms/step':>10}{'peak MiB':>10}"
-          f"{'- states':>10}{'MFU':>7}")
+    results = in_turns(ways_of(arguments, dtype, config), arguments.rounds,
+                       lambda command: run_ranks(command, 1, arguments.limit,
+                                                 OMP_NUM_THREADS=arguments.threads))
+    print(f"\n{dtype:24}{SPEED_TITLES}{'- states':>10}{'MFU':>7}")
     tokens, rates, rests = arguments.micro_batch * arguments.sequence, {}, {}
+    for name, runs in results.items():
+        if failure := failure_of(runs):
+            sys.exit(f"{name}: {failure}")
     count = next(run["parameters"] for runs in results.values() for run in runs
                  if "parameters" in run)
     for name, runs in results.items():
-        speeds = [1e3 * tokens / run["milliseconds"] for run in runs]
-        rates[name] = statistics.median(speeds)
-        peak = statistics.median(run["peak_rss_bytes"] for run in runs)
+        columns, rates[name] = speed_columns(runs, tokens)
         # Trident's bf16: weights, fp32 gradients, masters and moments.
         states = runs[0].get("state_bytes", count * (16 if dtype == "fp32" else 18))
-        rests[name] = peak - states
-        mfu = f"{statistics.median(run['mfu'] for run in runs):7.3f}" if "mfu" in runs[0] else ""
-        print(f"  {name:22}{rates[name]:10.1f}{min(speeds):9.1f}{max(speeds):9.1f}"
-              f"{1e3 * tokens / rates[name]:10.1f}{peak / 2**20:10.0f}{rests[name] / 2**20:10.0f}"
-              f"{mfu}")
+        rests[name] = median_of(runs, "peak_rss_bytes") - states
+        print(f"  {name:22}{columns}{rests[name] / 2**20:10.0f}{mfu_column(runs)}")
     best = max((name for name in rates if name != "trident"), key=rates.get)
     print(f"  ratio trident / {best}: {rates['trident'] / rates[best]:.3f}; "
           f"peak less states: {rests['trident'] / rests[best]:.3f}", flush=True)

@@ -22,10 +22,10 @@ import argparse
 import importlib.metadata
 import pathlib
 import platform
-import statistics
 import sys
 
-from side_by_side import CONFIG, PROGRAM, ROOT, THREADS, machine, run_ranks, step_command
+from side_by_side import (CONFIG, PROGRAM, ROOT, SPEED_TITLES, THREADS, failure_of, in_turns,
+                          machine, median_of, mfu_column, run_ranks, speed_columns, step_command)
 
 RANKS = 2
 # The micro-batch, the micro-batches of a rank, and the settings of Trident.
@@ -39,10 +39,10 @@ LAYOUTS = {
 
 
 def measure(command, threads, ranks, limit):
-    """Rank 0's document with the resident bytes of all ranks, or {"error"}."""
+    """Rank 0's document with the resident bytes of all ranks, or an error's text."""
     found = run_ranks(command, ranks, limit, OMP_NUM_THREADS=threads)
     if isinstance(found, str):
-        return {"error": found}
+        return found
     return {**found[0], "peak_rss_bytes": sum(d["peak_rss_bytes"] for d in found)}
 
 
@@ -81,25 +81,16 @@ def ways_of(arguments, layout, dtype):
 
 def compare(arguments, layout, dtype):
     ways, tokens = ways_of(arguments, layout, dtype)
-    results = {name: [] for name in ways}
-    for _ in range(arguments.rounds):
-        for name, (command, threads, ranks) in ways.items():
-            if not any("error" in run for run in results[name]):
-                results[name].append(measure(command, threads, ranks, arguments.limit))
+    results = in_turns(ways, arguments.rounds, lambda way: measure(*way, arguments.limit))
     title = f"{layout}, {dtype}"
-    print(f"\n{title:32}{'tokens/s':>10}{'min':>9}{'max':>9}{'ms/step':>10}{'peak MiB':>10}"
-          f"{'MFU':>7}")
+    print(f"\n{title:32}{SPEED_TITLES}{'MFU':>7}")
     rates = {}
     for name, runs in results.items():
-        if failed := [run["error"] for run in runs if "error" in run]:
-            print(f"  {name:30}failed: {failed[0][:100]}")
+        if failure := failure_of(runs):
+            print(f"  {name:30}failed: {failure[:100]}")
             continue
-        speeds = [1e3 * tokens / run["milliseconds"] for run in runs]
-        rates[name] = statistics.median(speeds)
-        peak = statistics.median(run["peak_rss_bytes"] for run in runs) / 2**20
-        mfu = f"{statistics.median(run['mfu'] for run in runs):7.3f}" if "mfu" in runs[0] else ""
-        print(f"  {name:30}{rates[name]:10.1f}{min(speeds):9.1f}{max(speeds):9.1f}"
-              f"{1e3 * tokens / rates[name]:10.1f}{peak:10.0f}{mfu}")
+        columns, rates[name] = speed_columns(runs, tokens)
+        print(f"  {name:30}{columns}{mfu_column(runs)}")
     if "trident" not in rates:
         sys.exit("trident failed")
     peers = [rate for name, rate in rates.items() if name.startswith("pytorch")]
@@ -108,7 +99,7 @@ def compare(arguments, layout, dtype):
     if "trident, one rank" in rates:
         ratio = rates["trident"] / rates["trident, one rank"]
         print(f"  ratio ranks / threads: {ratio:.3f}", end="")
-        bubble = statistics.median(run["bubble_ratio"] for run in results["trident"])
+        bubble = median_of(results["trident"], "bubble_ratio")
         print(f"; of what a bubble of {bubble:.3f} leaves: {ratio / (1 - bubble):.3f}"
               if layout == "pipeline" else "")
     sys.stdout.flush()

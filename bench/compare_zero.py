@@ -18,7 +18,8 @@ import pathlib
 import statistics
 import sys
 
-from side_by_side import CONFIG, PROGRAM, ROOT, machine, run_ranks, step_command
+from side_by_side import (CONFIG, PROGRAM, ROOT, SPEED_TITLES, failure_of, in_turns, machine,
+                          run_ranks, speed_columns, step_command)
 
 RANKS = 2
 
@@ -36,7 +37,7 @@ def trident(arguments, stage):
     command = step_command(arguments.program, arguments.config, arguments.steps, settings)
     found = run_ranks(command, 1, arguments.limit)
     return found if isinstance(found, str) else {
-        **found[0], "peak": found[0]["peak_rss_bytes"] / RANKS}
+        **found[0], "peak_rss_bytes": found[0]["peak_rss_bytes"] / RANKS}
 
 
 def deepspeed(arguments, stage):
@@ -47,7 +48,7 @@ def deepspeed(arguments, stage):
                "--sequence", arguments.sequence]
     found = run_ranks(command, RANKS, arguments.limit, OMP_NUM_THREADS=1)
     return found if isinstance(found, str) else {
-        **found[0], "peak": max(rank["peak_rss_bytes"] for rank in found)}
+        **found[0], "peak_rss_bytes": max(rank["peak_rss_bytes"] for rank in found)}
 
 
 def main():
@@ -72,31 +73,24 @@ def main():
           f"{arguments.micro_batches} x {arguments.micro_batch} x {arguments.sequence} tokens a "
           f"rank, {arguments.rounds} rounds of {arguments.steps} steps")
     tokens = RANKS * arguments.micro_batch * arguments.micro_batches * arguments.sequence
-    results = {(name, stage): [] for stage in stages for name in programs}
-    for _ in range(arguments.rounds):
-        for (name, stage), runs in results.items():
-            found = programs[name](arguments, stage)
-            if isinstance(found, str):
-                sys.exit(f"{name}, stage {stage}: {found}")
-            runs.append({"speed": 1e3 * tokens / found["milliseconds"], **found})
-
-    def column(name, stage, key):
-        return [run[key] for run in results[name, stage]]
-
-    print(f"{'':12}{'stage':>6}{'tokens/s':>10}{'min':>9}{'max':>9}{'MiB/rank':>10}"
-          f"{'of stage 0':>12}{'of deepspeed':>14}")
+    ways = {(name, stage): (program, stage)
+            for stage in stages for name, program in programs.items()}
+    results = in_turns(ways, arguments.rounds, lambda way: way[0](arguments, way[1]))
     for (name, stage), runs in results.items():
-        speeds = column(name, stage, "speed")
-        line = (f"{name:12}{stage:6}{statistics.median(speeds):10.1f}{min(speeds):9.1f}"
-                f"{max(speeds):9.1f}"
-                f"{statistics.median(column(name, stage, 'peak')) / 2**20:10.0f}")
+        if failure := failure_of(runs):
+            sys.exit(f"{name}, stage {stage}: {failure}")
+    print(f"{'':12}{'stage':>6}{SPEED_TITLES}{'of stage 0':>12}{'of deepspeed':>14}")
+    for (name, stage), runs in results.items():
+        columns, rate = speed_columns(runs, tokens)
+        line = f"{name:12}{stage:6}{columns}"
         if name == "trident":
             if 0 in stages:
-                ratios = [a / b for a, b in zip(speeds, column(name, 0, "speed"))]
+                ratios = [base["milliseconds"] / run["milliseconds"]
+                          for base, run in zip(results[name, 0], runs)]
                 line += f"{statistics.median(ratios):12.3f}"
             if "deepspeed" in programs:
-                peer = statistics.median(column("deepspeed", stage, "speed"))
-                line += f"{statistics.median(speeds) / peer:14.3f}"
+                peer = speed_columns(results["deepspeed", stage], tokens)[1]
+                line += f"{rate / peer:14.3f}"
         print(line)
 
 

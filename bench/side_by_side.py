@@ -6,6 +6,7 @@ import os
 import pathlib
 import platform
 import socket
+import statistics
 import subprocess
 import sys
 
@@ -77,3 +78,40 @@ def run(command, **environment):
     if isinstance(result, str):
         sys.exit(f"{' '.join(map(str, command))}\n{result}")
     return result[0]
+
+
+def in_turns(ways, rounds, measure):
+    """{name: its runs}: measure(way) once for each of {name: way}, `rounds` times over.
+
+    A measurement that fails is an error's text, and that way isn't run again.
+    """
+    results = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            if not failure_of(results[name]):
+                results[name].append(measure(way))
+    return results
+
+
+def failure_of(runs):
+    """The first error among the runs, or ""."""
+    return next((run for run in runs if isinstance(run, str)), "")
+
+
+SPEED_TITLES = f"{'tokens/s':>10}{'min':>9}{'max':>9}{'ms/step':>10}{'peak MiB':>10}"
+
+
+def speed_columns(runs, tokens):
+    """The columns of SPEED_TITLES for steps of `tokens` tokens, and the median tokens/s."""
+    speeds = [1e3 * tokens / run["milliseconds"] for run in runs]
+    rate = statistics.median(speeds)
+    return (f"{rate:10.1f}{min(speeds):9.1f}{max(speeds):9.1f}{1e3 * tokens / rate:10.1f}"
+            f"{median_of(runs, 'peak_rss_bytes') / 2**20:10.0f}"), rate
+
+
+def median_of(runs, key):
+    return statistics.median(run[key] for run in runs)
+
+
+def mfu_column(runs):
+    return f"{median_of(runs, 'mfu'):7.3f}" if "mfu" in runs[0] else ""

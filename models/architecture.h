@@ -1,7 +1,7 @@
-// A model architecture (a family such as GPT-2 or Llama): its embedding, layers and head, and its
-// file formats. A program that links the library adds its own model as one more Architecture in a
-// copy of built_in_architectures() (engine/setup/registry.h). There is no self-registration.
-// Architectures are const, so threads may share them.
+// A model architecture (a family such as GPT-2 or Llama): its embedding, layers and head. A program
+// that links the library adds its own model as one more Architecture in a copy of
+// built_in_architectures() (engine/setup/registry.h). There is no self-registration. Architectures
+// are const, so threads may share them.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,13 @@
 
 namespace trident {
 
-// The modules of a family. The base class describes the family's files (models/family_formats.h).
-class Architecture : public FamilyFormats {
+class Architecture {
  public:
+  virtual ~Architecture() = default;
+
+  // The names of its tensors and keys in other programs\' files, for as long as this object lives.
+  virtual const FamilyFormats& formats() const = 0;
+
   // The constraints on a config with this model. Its name is the key in the ArchitectureSet.
   virtual ModelConstraints constraints() const { return {}; }
 

@@ -69,9 +69,9 @@ std::int64_t rotary_heads(StoredRows rows, const ModelConfig& model) {
 
 }  // namespace
 
-std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const TransformerShape& shape,
-                                                                const std::string& name,
-                                                                const Shape& global) const {
+std::vector<HuggingFaceTensor> TabledFormats::hugging_face(const TransformerShape& shape,
+                                                           const std::string& name,
+                                                           const Shape& global) const {
   std::string pattern = name, layer;
   if (name.starts_with("layers.")) {
     const LayerName parsed = parse_layer_name(name);
@@ -107,28 +107,28 @@ std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const Transforme
   return found;
 }
 
-HuggingFaceConfig TabledArchitecture::read(std::string_view text) const {
+HuggingFaceConfig TabledFormats::read(std::string_view text) const {
   return HuggingFaceConfig(text, tables_.model_type, tables_.classes, tables_.keys);
 }
 
-std::string TabledArchitecture::hugging_face_config(const Config& config) const {
+std::string TabledFormats::hugging_face_config(const Config& config) const {
   return tables_.write_config(config.model, dtype_of(config.precision.dtype));
 }
 
-std::string TabledArchitecture::model_config(std::string_view text) const {
+std::string TabledFormats::model_config(std::string_view text) const {
   HuggingFaceConfig read_keys = read(text);
   return tables_.read_config(read_keys);
 }
 
-std::string TabledArchitecture::kept_config(std::string_view text, bool conversion) const {
+std::string TabledFormats::kept_config(std::string_view text, bool conversion) const {
   return read(text).kept(conversion);
 }
 
-std::vector<std::string> TabledArchitecture::unread_keys(std::string_view text) const {
+std::vector<std::string> TabledFormats::unread_keys(std::string_view text) const {
   return read(text).unread();
 }
 
-std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
+std::optional<GgufForm> TabledFormats::gguf(const Config& config) const {
   const std::string_view name =
       tables_.gguf_architecture.empty() ? tables_.model_type : tables_.gguf_architecture;
   GgufForm form{.architecture = std::string(name)};
@@ -151,13 +151,13 @@ std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
   return form;
 }
 
-std::int64_t TabledArchitecture::further_layers(std::string_view text) const {
+std::int64_t TabledFormats::further_layers(std::string_view text) const {
   if (tables_.further_layers == nullptr) return 0;
   HuggingFaceConfig read_keys = read(text);
   return tables_.further_layers(read_keys);
 }
 
-std::vector<std::string> TabledArchitecture::buffers(std::int64_t layer) const {
+std::vector<std::string> TabledFormats::buffers(std::int64_t layer) const {
   std::vector<std::string> names;
   for (const std::string_view pattern : tables_.buffers) {
     names.push_back(named(pattern, std::to_string(layer)));

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "models/architecture.h"
+#include "models/family_formats.h"
 #include "models/hugging_face_config.h"
 
 namespace trident {
@@ -70,10 +70,10 @@ struct FamilyFormatTables {
   void (*gguf_keys)(const ModelConfig&, GgufForm&) = nullptr;
 };
 
-// An architecture whose file formats are given by tables.
-class TabledArchitecture : public Architecture {
+// The formats of a family that are given by tables, which must outlive it.
+class TabledFormats final : public FamilyFormats {
  public:
-  explicit TabledArchitecture(const FamilyFormatTables& tables) : tables_(tables) {}
+  explicit TabledFormats(const FamilyFormatTables& tables) : tables_(tables) {}
 
   std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
                                               const Shape& global) const override;

@@ -1,12 +1,13 @@
 // GPT-2 (Radford 2019): learned positions, LayerNorm, GELU (tanh), biases, tied embeddings.
+#include "models/architecture.h"
 #include "models/family_format_tables.h"
 
 namespace trident {
 namespace {
 
-class Gpt2 final : public TabledArchitecture {
+class Gpt2 final : public Architecture {
  public:
-  Gpt2() : TabledArchitecture(gpt2_formats()) {}
+  const FamilyFormats& formats() const override { return formats_; }
 
   ModelConstraints constraints() const override {
     return {.doc = "has learned positions, LayerNorm and GELU",
@@ -22,6 +23,9 @@ class Gpt2 final : public TabledArchitecture {
     shape.qkv_bias = shape.output_bias = shape.mlp_bias = true;
     return shape;
   }
+
+ private:
+  TabledFormats formats_{gpt2_formats()};
 };
 
 }  // namespace

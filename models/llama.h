@@ -4,13 +4,15 @@
 
 #include <algorithm>
 
+#include "models/architecture.h"
 #include "models/family_format_tables.h"
 
 namespace trident {
 
-class Llama : public TabledArchitecture {
+class Llama : public Architecture {
  public:
-  explicit Llama(const FamilyFormatTables& tables = llama_formats()) : TabledArchitecture(tables) {}
+  explicit Llama(const FamilyFormatTables& tables = llama_formats()) : formats_(tables) {}
+  const FamilyFormats& formats() const override { return formats_; }
   ModelConstraints constraints() const override;
   bool layers_alike(const TransformerShape& shape) const override {
     const auto alike = [&](const std::vector<std::int64_t>& layers) {
@@ -20,6 +22,9 @@ class Llama : public TabledArchitecture {
     return alike(shape.window_layers) && alike(shape.experts.layers);
   }
   TransformerShape shape(const Config&) const override;
+
+ private:
+  TabledFormats formats_;
 };
 
 }  // namespace trident

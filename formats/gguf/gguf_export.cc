@@ -256,13 +256,13 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
                                      bool overwrite) {
   const Config config = config_of_directory(architectures, from, true);
   const Architecture& architecture = *architectures.at(config.model.architecture);
-  const std::optional<GgufForm> form = architecture.gguf(config);
+  const std::optional<GgufForm> form = architecture.formats().gguf(config);
   if (!form) {
     throw RequestError(fmt::format("{}: GGUF has no form for the architecture \"{}\"", to,
                                    config.model.architecture));
   }
   const std::string path = target_of(to, overwrite);
-  const HuggingFaceExtras extras = read_extras(from, architecture, true);
+  const HuggingFaceExtras extras = read_extras(from, architecture.formats(), true);
   const GgufVocabulary vocabulary = vocabulary_of(from, extras, config.model.vocab_size);
   const SafetensorsSet set(from);
   const GgufType wanted = wanted_type(type, config.precision.dtype);
@@ -305,6 +305,8 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
   const bool some = std::ranges::find(tensors, wanted, &GgufTensor::type) != tensors.end();
   std::vector<std::string> notes = vocabulary.notes;
   notes.insert(notes.end(), form->notes.begin(), form->notes.end());
+  const std::string unread = notes_of(from, architecture.formats(), config.model.mtp_num_layers);
+  if (!unread.empty()) notes.push_back(unread);
   if (config.model.mtp_num_layers > 0) {
     notes.push_back("the layers that predict further tokens are left out");
   }

@@ -84,7 +84,8 @@ class TensorCheck {
     if (shape_.tied) take_tied_head();
     for (const SafetensorsEntry* entry : set_.tensors()) {
       if (taken_.contains(entry->name)) continue;
-      if (!further_) further_ = architecture_.further_layers(read_model_config(set_.directory()));
+      if (!further_)
+        further_ = architecture_.formats().further_layers(read_model_config(set_.directory()));
       if (is_of_further_layer(entry->name, shape_.layers + shape_.mtp_layers,
                               *further_ - shape_.mtp_layers)) {
         continue;
@@ -103,7 +104,7 @@ class TensorCheck {
  private:
   void take(const Parameter& parameter) {
     const Shape& global = parameter.spec().placement.global;
-    const auto tensors = architecture_.hugging_face(shape_, parameter.name(), global);
+    const auto tensors = architecture_.formats().hugging_face(shape_, parameter.name(), global);
     for (const auto& tensor : tensors) {
       if (tensor.repeats) continue;
       try {
@@ -125,7 +126,7 @@ class TensorCheck {
     }
   }
   void take_buffers(std::int64_t layer) {
-    for (const std::string& name : architecture_.buffers(layer)) {
+    for (const std::string& name : architecture_.formats().buffers(layer)) {
       taken_.insert(name);
       taken_.insert(bare_name(name));
     }
@@ -143,7 +144,7 @@ class TensorCheck {
   void take_tied_head() {
     const Shape global{shape_.vocabulary, shape_.hidden};
     const auto names = [&](const char* parameter) {
-      return architecture_.hugging_face(shape_, parameter, global);
+      return architecture_.formats().hugging_face(shape_, parameter, global);
     };
     const std::string table = names("embedding.weight").front().name;
     const SafetensorsEntry* one = find(set_, table);
@@ -311,7 +312,7 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
       throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
                                      printable(directory), printable(saved)));
     }
-    theirs = parse_json(model_keys(architecture, directory), directory);
+    theirs = parse_json(model_keys(architecture.formats(), directory), directory);
   } catch (const RequestError& error) {
     throw error.at("config: /checkpoint/load: ");
   }

@@ -90,7 +90,7 @@ std::string notes_of(const std::string& directory, const FamilyFormats& family,
     const std::size_t more = names.size() - std::min(names.size(), kMost);
     names.resize(names.size() - more);
     notes.push_back(
-        fmt::format("transformers doesn't know {}{}: ignored, and kept where the weights are saved",
+        fmt::format("transformers doesn't know {}{}: ignored, and kept in saved directories",
                     fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : ""));
   }
   if (family.further_layers(config) > mtp_layers) {

@@ -50,7 +50,8 @@ void load_hugging_face(RankModel& model, const std::string& directory,
       if (stop != nullptr && stop->load()) return;
       const ParameterSpec& spec = entry.parameter->spec();
       const Shape& global = spec.placement.global;
-      const auto tensors = model.architecture().hugging_face(model.shape(), spec.name, global);
+      const auto tensors =
+          model.architecture().formats().hugging_face(model.shape(), spec.name, global);
       const bool grown = asked.grow_vocabulary && is_of_vocabulary(spec.name);
       const std::vector<float> values = read_part(set, tensors, spec.placement, grown);
       if (values.empty()) continue;

@@ -119,7 +119,7 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
     if (!extras.run_id.empty()) folder->sign(extras.run_id);
     write_file_atomic(
         folder->path() + "/config.json",
-        with_extras(model.architecture().hugging_face_config(model.config()), extras));
+        with_extras(model.architecture().formats().hugging_face_config(model.config()), extras));
     folder->commit();
   }
   files.barrier(model.context());

@@ -122,8 +122,8 @@ const Architecture& architecture_of(const ArchitectureSet& architectures, const 
 
 std::string model_section(const ArchitectureSet& architectures, const std::string& directory) {
   const json hugging_face = parsed_config(directory);
-  return model_keys(architecture_of(architectures, hugging_face, directory + "/config.json"),
-                    directory);
+  const std::string path = directory + "/config.json";
+  return model_keys(architecture_of(architectures, hugging_face, path).formats(), directory);
 }
 
 Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,
@@ -131,7 +131,7 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   const std::string path = directory + "/config.json";
   const json hugging_face = parsed_config(directory);
   const Architecture& architecture = architecture_of(architectures, hugging_face, path);
-  json model = parse_json(model_keys(architecture, directory), directory);
+  json model = parse_json(model_keys(architecture.formats(), directory), directory);
   model["make_vocab_size_divisible_by"] = 1;
   const json request{
       {"model", model},
@@ -149,7 +149,8 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   }
   const SafetensorsSet set(directory);
   if (exact) {
-    config.model.mtp_num_layers = further_layers_in(set, architecture, config.model.num_layers);
+    config.model.mtp_num_layers =
+        further_layers_in(set, architecture.formats(), config.model.num_layers);
   }
   const DType tensors = check_tensors(set, architecture, architecture.shape(config));
   if (exact && tensors == DType::f64) {

@@ -13,7 +13,7 @@ void add(std::vector<WholeWeight>& list, const Architecture& architecture,
   const ParameterSpec& spec = parameter.spec();
   if (spec.placement.copy) return;
   const Shape& global = spec.placement.global;
-  list.push_back({spec.name, global, architecture.hugging_face(shape, spec.name, global),
+  list.push_back({spec.name, global, architecture.formats().hugging_face(shape, spec.name, global),
                   spec.keeps_fp32, spec.role != ParameterRole::expert_bias});
 }
 

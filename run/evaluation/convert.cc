@@ -46,14 +46,15 @@ std::string convert_weights(const ArchitectureSet& architectures, const std::str
                             const std::string& to, bool overwrite) {
   const Config config = config_of_directory(architectures, from, true);
   const Architecture& architecture = *architectures.at(config.model.architecture);
-  const HuggingFaceExtras extras = read_extras(from, architecture, true);
+  const HuggingFaceExtras extras = read_extras(from, architecture.formats(), true);
   require_free(from, to, overwrite);
   const FolderLock lock(to);
   require_free(from, to, overwrite);  // checked again under the lock
   std::set<std::string> names;
   for (const auto& [name, text] : extras.files) names.insert(name);
   std::string note = note_of_companions(to, names);
-  if (const std::string unread = notes_of(from, architecture, config.model.mtp_num_layers);
+  if (const std::string unread =
+          notes_of(from, architecture.formats(), config.model.mtp_num_layers);
       !unread.empty()) {
     note += (note.empty() ? "" : "\n") + unread;
   }

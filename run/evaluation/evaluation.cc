@@ -328,7 +328,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   if (launch.leads && hooks.report) {
     for (const std::string& note : ineffective_key_notes(loaded)) hooks.report(note);
     const std::string note =
-        notes_of(weights, *architecture_of(config), config.model.mtp_num_layers);
+        notes_of(weights, architecture_of(config)->formats(), config.model.mtp_num_layers);
     if (!note.empty()) hooks.report(note);
     for (const std::string& part : list.left()) hooks.report(part);
   }

@@ -84,8 +84,8 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
 std::string evaluation_config(const EvaluationRequest& request, const std::string& weights) {
   const ArchitectureSet architectures = built_in_architectures();
   const Config single = config_of_directory(architectures, weights);
-  json model =
-      parse_json(model_keys(*architectures.at(single.model.architecture), weights), weights);
+  const Architecture& family = *architectures.at(single.model.architecture);
+  json model = parse_json(model_keys(family.formats(), weights), weights);
   model["make_vocab_size_divisible_by"] = 1;
   // Enough tokens for efficient matrix products, and enough micro-batches for a pipeline.
   const auto sequences = std::max<std::int64_t>(1, 2048 / single.model.max_position_embeddings);

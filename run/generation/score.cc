@@ -41,31 +41,40 @@ Score score_of(std::span<const float> logits, std::int32_t token) {
 
 }  // namespace
 
-ScoreRequest read_score_request(std::string_view line, const std::string& place) {
-  const nlohmann::json request = parse_json(line, place);
-  if (!request.is_object()) throw RequestError(place + ": isn't a JSON object");
-  return {ids_in(request, "context", place + ": "), ids_in(request, "continuation", place + ": ")};
+std::vector<ScoreRequest> read_score_requests(std::string_view text, const std::string& name) {
+  std::vector<ScoreRequest> requests;
+  std::size_t line = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view one = text.substr(at, end - at);
+    at = end + 1;
+    const std::string place = fmt::format("{}:{}", name, ++line);
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    const nlohmann::json request = parse_json(one, place);
+    if (!request.is_object()) throw RequestError(place + ": isn't a JSON object");
+    requests.push_back({place, ids_in(request, "context", place + ": "),
+                        ids_in(request, "continuation", place + ": ")});
+  }
+  return requests;
 }
 
 void score(Context& context, Transport& transport, const ArchitectureSet& architectures,
            const std::string& directory, const std::vector<ScoreRequest>& requests,
-           const std::function<std::string(std::size_t)>& place,
            const std::function<void(const Score&)>& scored) {
   WholeModel model(context, transport, architectures, directory);
   const std::int64_t positions = model.positions();
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const auto& [before, continuation] = requests[i];
+  for (const auto& [place, before, continuation] : requests) {
     if (before.empty() || continuation.empty()) {
-      throw RequestError(place(i) + ": the context or the continuation has no token");
+      throw RequestError(place + ": the context or the continuation has no token");
     }
-    model.require_known(before, place(i) + ": /context");
-    model.require_known(continuation, place(i) + ": /continuation");
+    model.require_known(before, place + ": /context");
+    model.require_known(continuation, place + ": /continuation");
     if (std::ssize(continuation) > positions) {
       throw RequestError(fmt::format("{}: /continuation: has {} tokens, the model {} positions",
-                                     place(i), continuation.size(), positions));
+                                     place, continuation.size(), positions));
     }
   }
-  for (const auto& [before, continuation] : requests) {
+  for (const auto& [place, before, continuation] : requests) {
     std::vector<std::int32_t> tokens = before;
     tokens.insert(tokens.end(), continuation.begin(), continuation.end() - 1);
     if (std::ssize(tokens) > positions) tokens.erase(tokens.begin(), tokens.end() - positions);

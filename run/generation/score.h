@@ -15,12 +15,13 @@
 namespace trident {
 
 struct ScoreRequest {
+  std::string place;                  // of the line that asked for it: "FILE:LINE"
   std::vector<std::int32_t> context;  // at least one token
   std::vector<std::int32_t> continuation;
 };
-// Parses {"context": [464, 3290], "continuation": [318]}; ignores other keys. RequestErrors begin
-// with `place`.
-ScoreRequest read_score_request(std::string_view line, const std::string& place);
+// Parses a line for each request, {"context": [464, 3290], "continuation": [318]}; ignores other
+// keys and empty lines. RequestErrors begin with `name` and the number of the line.
+std::vector<ScoreRequest> read_score_requests(std::string_view text, const std::string& name);
 
 struct Score {
   double log_likelihood = 0;  // sum over the continuation, in nats
@@ -29,11 +30,10 @@ struct Score {
 
 // Calls `scored` with the score of each request, in order. Drops the beginning of a context where
 // context and continuation together exceed the model's positions. RequestError where the directory
-// holds no model; RequestError with `place(i)` where the context or the continuation of request i
+// holds no model; RequestError with its place where the context or the continuation of a request
 // is empty, a token is beyond the vocabulary, or the continuation is longer than the positions.
 // Error where logits are not finite.
 void score(Context&, Transport&, const ArchitectureSet&, const std::string& directory,
-           const std::vector<ScoreRequest>&, const std::function<std::string(std::size_t)>& place,
-           const std::function<void(const Score&)>& scored);
+           const std::vector<ScoreRequest>&, const std::function<void(const Score&)>& scored);
 
 }  // namespace trident

@@ -66,7 +66,7 @@ CheckpointInfo CheckpointContents::of(const CheckpointProgress& progress, const 
   const Architecture& architecture = stepper_.model().architecture();
   info.files = inputs_.extras.files;
   info.files["config.json"] =
-      with_extras(architecture.hugging_face_config(inputs_.config), inputs_.extras);
+      with_extras(architecture.formats().hugging_face_config(inputs_.config), inputs_.extras);
   info.files["trident/config.json"] = config_to_json(inputs_.config);
   return info;
 }

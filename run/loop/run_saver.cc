@@ -4,18 +4,18 @@
 
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "checkpoint/exchanged_texts.h"
 #include "core/axes.h"
 #include "core/clock.h"
 
 namespace trident {
 namespace {
 
-constexpr const char* kSaveNow = "save-now";
+constexpr const char* save_now_name = "save-now";
 
 std::string in(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
@@ -32,12 +32,12 @@ IoPriority io_priority_of(const std::string& name) {
 class RunSaver::Waiting {
  public:
   // `inside`: the wait is part of the seconds that iterated() receives.
-  Waiting(RunSaver& saver, Kind& kind, bool inside = false)
-      : work_(saver.files_.file_work()), saver_(saver), kind_(kind), inside_(inside) {}
+  Waiting(RunSaver& saver, Series& series, bool inside = false)
+      : work_(saver.files_.file_work()), saver_(saver), series_(series), inside_(inside) {}
   ~Waiting() {
     const double seconds = static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-9;
     saver_.pause_ += seconds;
-    kind_.costs.waited(seconds);
+    series_.costs.waited(seconds);
     if (inside_) saver_.pause_inside_ += seconds;
   }
   Waiting(const Waiting&) = delete;
@@ -47,40 +47,33 @@ class RunSaver::Waiting {
   FileWork work_;
   const ClockReading begin_ = read_clock();
   RunSaver& saver_;
-  Kind& kind_;
+  Series& series_;
   const bool inside_;
 };
 
 RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Stepper& stepper,
                    const Nodes& nodes, const ProcessGroup& files, RunReporter& reporter)
     : inputs_(inputs),
-      config_(inputs.config),
-      hooks_(hooks),
+      config_(inputs.config.checkpoint),
       stepper_(stepper),
       files_(files),
       reporter_(reporter),
-      contents_(inputs, stepper),
-      host_(make_cpu_device()) {
-  const CheckpointConfig& asked = config_.checkpoint;
-  durable_.interval = asked.save_interval;
-  nodes_.interval = asked.local.interval;
-  if (nodes_.interval > 0) {
-    place_.files = inputs_.files;
-    place_.role = node_role(nodes, files.rank(), asked.local.replicas);
-  }
+      writer_(inputs, hooks, stepper, nodes, files.rank()) {
+  durable_.interval = config_.save_interval;
+  nodes_.interval = config_.local.interval;
   // Staging buffers lie in host memory. Only the ledger of a CPU rank counts host memory.
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
-  for (Kind* kind : {&durable_, &nodes_}) {
-    kind->asynchronous = files.without_timeout(on_nodes(*kind) ? "saves on nodes" : "saves");
-    kind->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
+  for (Series* series : {&durable_, &nodes_}) {
+    series->asynchronous = files.without_timeout(on_nodes(*series) ? "saves on nodes" : "saves");
+    series->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
   }
-  if (!asked.asynchronous) return;
+  if (!config_.asynchronous) return;
   stepper_.before_update([this] {
-    for (Kind* kind : {&durable_, &nodes_}) {
-      if (!kind->job || kind->job->background->copied()) continue;
-      const Waiting waiting(*this, *kind, true);
-      kind->job->background->wait_until_copied();
+    for (Series* series : {&durable_, &nodes_}) {
+      if (!series->job || series->job->background->copied()) continue;
+      const Waiting waiting(*this, *series, true);
+      series->job->background->wait_until_copied();
     }
   });
 }
@@ -90,10 +83,7 @@ void RunSaver::begin(const std::string& run_id) {
     const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
     (there ? nodes_ : durable_).saved = inputs_.begin.iteration;
   }
-  // Other ranks wait for rank 0 in the next call.
-  if (reporter_.leads()) contents_.take_made_by(hooks_.facts);
-  begun_ = prepare_saves(inputs_, files_, reporter_, run_id, active(), place_);
-  sequence_ = begun_.sequence;
+  writer_.begin(files_, reporter_, run_id, active());
 }
 
 bool RunSaver::due(std::int64_t iterations) const {
@@ -101,79 +91,28 @@ bool RunSaver::due(std::int64_t iterations) const {
 }
 
 bool RunSaver::touched() const {
-  if (!reporter_.leads() || config_.checkpoint.save.empty()) return false;
+  if (!reporter_.leads() || config_.save.empty()) return false;
   std::error_code ignored;
-  const auto found =
-      std::filesystem::symlink_status(in(config_.checkpoint.save, kSaveNow), ignored);
+  const auto found = std::filesystem::symlink_status(in(config_.save, save_now_name), ignored);
   return std::filesystem::exists(found) && !std::filesystem::is_directory(found);
 }
 
 bool RunSaver::active() const {
-  return !config_.checkpoint.save.empty() &&
+  return !config_.save.empty() &&
          (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
 }
 
-std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const CheckpointProgress& progress,
-                                                bool asynchronous) {
-  RankModel& model = stepper_.model();
-  ++sequence_;
+CheckpointSave RunSaver::next(const Series& series, const CheckpointProgress& progress,
+                              const State& state) {
   reporter_.sync_log();
-  if (touched() && !on_nodes(kind)) {
+  if (touched() && !on_nodes(series)) {
     try {
-      inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
+      inputs_.files->remove(in(config_.save, save_now_name));
     } catch (const std::exception& error) {
       reporter_.message(std::string("warning: ") + error.what());
     }
   }
-  State state = stepper_.state();
-  std::map<std::string, std::string> metadata;
-  if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
-  const CheckpointConfig& asked = config_.checkpoint;
-  const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
-  const bool apart = asynchronous && asked.device_copies &&
-                     kind.copies.make(stepper_.context(), state, model.shape().dtype, min_slice);
-  auto job = std::make_unique<Job>(
-      Job{.iterations = progress.iterations,
-          .on_nodes = on_nodes(kind),
-          .apart = apart,
-          .list = SaveList(model, state, min_slice, metadata,
-                           on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::full),
-          .info = contents_.of(progress, state, begun_, sequence_, on_nodes(kind)),
-          .place = {.files = inputs_.files,
-                    .folder = in(asked.save, checkpoint_name(progress.iterations)),
-                    .saving = saving_path(asked.save, progress.iterations),
-                    .max_writers = asked.max_writers,
-                    .min_slice = min_slice}});
-  job->place.before = [this, &job = *job] {
-    if (!hooks_.folders || !hooks_.folders->held) return;
-    if (const std::string what = hooks_.folders->held->hold_saves(); !what.empty())
-      job.messages.push_back(what);
-  };
-  return job;
-}
-
-std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
-                            const EachPortion& each) {
-  const std::string failure =
-      job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
-                   : write_checkpoint(context, group, job.list, job.place, job.info, each);
-  if (!failure.empty()) return failure;
-  if (job.on_nodes && group.rank() == 0 && !std::exchange(recorded_on_nodes_, true)) {
-    try {
-      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, begun_.start);
-    } catch (const std::exception& error) {
-      job.messages.push_back(std::string("warning: ") + error.what());
-    }
-  }
-  if (job.on_nodes ? place_.role.leads : group.rank() == 0) conclude(job);
-  if (job.on_nodes) {  // collect the messages of all nodes
-    std::string lines;
-    for (const std::string& message : job.messages) lines += message;
-    lines = agreed_failure(context, group, lines);
-    job.messages.clear();
-    if (!lines.empty()) job.messages.push_back(lines);
-  }
-  return "";
+  return writer_.next(progress, state, on_nodes(series));
 }
 
 void RunSaver::save(const CheckpointProgress& progress) {
@@ -181,29 +120,30 @@ void RunSaver::save(const CheckpointProgress& progress) {
   save(durable ? durable_ : nodes_, progress);
 }
 
-void RunSaver::save(Kind& kind, const CheckpointProgress& progress) {
-  finish(kind);
-  if (progress.iterations == kind.saved) return;
-  if (config_.checkpoint.asynchronous) {
-    begin_async(kind, progress);
+void RunSaver::save(Series& series, const CheckpointProgress& progress) {
+  finish(series);
+  if (progress.iterations == series.saved) return;
+  if (config_.asynchronous) {
+    begin_async(series, progress);
   } else {
-    save_now(kind, progress);
+    save_now(series, progress);
   }
 }
 
-bool RunSaver::save_now(Kind& kind, const CheckpointProgress& progress) {
-  if (progress.iterations == kind.saved) return true;
-  std::unique_ptr<Job> job;
+bool RunSaver::save_now(Series& series, const CheckpointProgress& progress) {
+  if (progress.iterations == series.saved) return true;
+  std::unique_ptr<CheckpointSave> save;
   std::string failure;
   {
-    const Waiting waiting(*this, kind);
+    const Waiting waiting(*this, series);
     Context& context = stepper_.context();
-    Context host(*host_, 1);
-    job = job_of(kind, progress, false);
-    failure = write(on_nodes(kind) ? host : context, files_, *job,
-                    [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
+    Context host = writer_.host_context();
+    save = std::make_unique<CheckpointSave>(next(series, progress, stepper_.state()));
+    failure =
+        writer_.write(on_nodes(series) ? host : context, files_, *save,
+                      [&](const PortionSink& sink) { save->list.portions().each(context, sink); });
   }
-  ended(kind, *job, failure);
+  ended(series, *save, failure);
   return failure.empty();
 }
 
@@ -212,40 +152,33 @@ bool RunSaver::save_last(const CheckpointProgress& progress) {
   if (!save_now(durable_, progress)) return false;
   report_best_intervals();
   if (nodes_.interval == 0) return true;
-  std::string left;
-  try {
-    if (place_.role.leads) leave_node(place_);
-    if (reporter_.leads()) {
-      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, "");
-    }
-  } catch (const std::exception& error) {
-    left = error.what();
-  }
-  Context host(*host_, 1);
-  left = agreed_failure(host, files_, left);
+  const std::string left = writer_.leave_nodes(files_);
   if (!left.empty()) reporter_.message("warning: " + left);
   return true;
 }
 
-void RunSaver::begin_async(Kind& kind, const CheckpointProgress& progress) {
-  const Waiting waiting(*this, kind);
+void RunSaver::begin_async(Series& series, const CheckpointProgress& progress) {
+  const Waiting waiting(*this, series);
   Context& context = stepper_.context();
   context.synchronize();
-  std::unique_ptr<Job> begun = job_of(kind, progress, true);
-  Job& job = *begun;
-  if (job.apart) context.synchronize();
-  const CheckpointConfig& asked = config_.checkpoint;
-  const BackgroundLimits limits{.staging = job.apart ? 0 : asked.staging_limit,
-                                .apart = job.apart,
-                                .niceness = static_cast<int>(asked.niceness),
-                                .io = io_priority_of(asked.io_priority)};
-  job.background =
-      std::make_unique<BackgroundSave>(context.device(), job.list, limits, *kind.staging,
-                                       [this, &kind, &job](const EachPortion& each) {
-                                         Context host(*host_, 1);
-                                         return write(host, kind.asynchronous, job, each);
-                                       });
-  kind.job = std::move(begun);  // other functions treat kind.job as a running save
+  State state = stepper_.state();
+  const bool apart =
+      config_.device_copies && series.copies.make(context, state, stepper_.model().shape().dtype,
+                                                  static_cast<std::uint64_t>(config_.min_slice));
+  auto begun = std::make_unique<Job>(Job{.save = next(series, progress, state)});
+  if (apart) context.synchronize();
+  const BackgroundLimits limits{.staging = apart ? 0 : config_.staging_limit,
+                                .apart = apart,
+                                .niceness = static_cast<int>(config_.niceness),
+                                .io = io_priority_of(config_.io_priority)};
+  CheckpointSave& save = begun->save;
+  begun->background = std::make_unique<BackgroundSave>(
+      context.device(), save.list, limits, *series.staging,
+      [this, &series, &save](const auto& each) {
+        Context host = writer_.host_context();
+        return writer_.write(host, series.asynchronous, save, each);
+      });
+  series.job = std::move(begun);  // other functions treat series.job as a running save
 }
 
 void RunSaver::iterated(double seconds) {
@@ -256,8 +189,8 @@ void RunSaver::iterated(double seconds) {
 }
 
 void RunSaver::report_ended() {
-  for (Kind* kind : {&durable_, &nodes_}) {
-    if (kind->job && kind->job->background->done()) finish(*kind);
+  for (Series* series : {&durable_, &nodes_}) {
+    if (series->job && series->job->background->done()) finish(*series);
   }
 }
 
@@ -266,76 +199,58 @@ void RunSaver::finish() {
   finish(durable_);
 }
 
-void RunSaver::finish(Kind& kind) {
-  if (!kind.job) return;
+void RunSaver::finish(Series& series) {
+  if (!series.job) return;
   {
-    const std::unique_ptr<Job> job = std::move(kind.job);
+    const std::unique_ptr<Job> job = std::move(series.job);
     std::string failure;
     {
-      const Waiting waiting(*this, kind);
+      const Waiting waiting(*this, series);
       failure = job->background->result();
     }
-    ended(kind, *job, failure);
+    ended(series, job->save, failure);
   }
 }
 
 void RunSaver::finish_alone() noexcept {
-  for (Kind* kind : {&nodes_, &durable_}) {
-    if (!kind->job) continue;
+  for (Series* series : {&nodes_, &durable_}) {
+    if (!series->job) continue;
     try {
-      const Waiting waiting(*this, *kind);
-      kind->job->background->result();
+      const Waiting waiting(*this, *series);
+      series->job->background->result();
     } catch (...) {
       // The error with which this rank ends is more important.
     }
-    kind->job.reset();
+    series->job.reset();
   }
 }
 
-void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
-  for (const std::string& message : job.messages) reporter_.message(message);
-  const std::int64_t before = kind.saved;
-  kind.costs.ended();
+void RunSaver::ended(Series& series, const CheckpointSave& save, const std::string& failure) {
+  for (const std::string& message : save.messages) reporter_.message(message);
+  const std::int64_t before = series.saved;
+  series.costs.ended();
   if (failure.empty()) {
-    kind.saved = job.iterations;
-    if (kind.costs.saves() == 1) report_best_intervals();
+    series.saved = save.iterations;
+    if (series.costs.saves() == 1) report_best_intervals();
     return;
   }
   ++failures_;
   std::error_code ignored;
   const bool stays =
       before >= 0 &&
-      (job.on_nodes ||
-       std::filesystem::exists(
-           in(in(config_.checkpoint.save, checkpoint_name(before)), manifest_name), ignored));
+      (save.on_nodes || std::filesystem::exists(
+                            in(in(config_.save, checkpoint_name(before)), manifest_name), ignored));
   reporter_.message(fmt::format(
-      "CHECKPOINT{} FAILED after iteration {}: {}; {}", job.on_nodes ? " ON THE NODES" : "",
-      job.iterations, failure,
+      "CHECKPOINT{} FAILED after iteration {}: {}; {}", save.on_nodes ? " ON THE NODES" : "",
+      save.iterations, failure,
       stays ? fmt::format("the one of iteration {} stays", before) : "there is no earlier one"));
 }
 
 void RunSaver::report_best_intervals() {
-  const CheckpointConfig& asked = config_.checkpoint;
   const std::string text =
       best_intervals_text(durable_.costs, nodes_.interval > 0 ? &nodes_.costs : nullptr,
-                          asked.mtbf_hours, asked.local.mtbf_hours);
+                          config_.mtbf_hours, config_.local.mtbf_hours);
   if (!text.empty()) reporter_.message(text);
-}
-
-void RunSaver::conclude(Job& job) const {
-  const std::string& save = config_.checkpoint.save;
-  try {
-    if (job.on_nodes) return keep_on_node(place_, job.iterations);
-    inputs_.files->replace(in(save, latest_name), checkpoint_name(job.iterations) + "\n");
-    const CheckpointConfig& asked = config_.checkpoint;
-    const Retention retention{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
-    if (retention.limit == 0) return;
-    for (const std::int64_t gone : iterations_to_remove(find_checkpoints(save), retention)) {
-      remove_checkpoint(*inputs_.files, save, gone);
-    }
-  } catch (const std::exception& error) {
-    job.messages.push_back(std::string("warning: ") + error.what());
-  }
 }
 
 }  // namespace trident

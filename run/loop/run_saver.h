@@ -1,6 +1,6 @@
 // Saves the checkpoints of a run, in checkpoint.save and on the nodes (checkpoint.local). It
-// decides when one is due, what it contains in addition to the state, and which older ones are
-// removed. Training waits for a save, or continues meanwhile (checkpoint.asynchronous).
+// decides when one is due. Training waits for a save, or continues meanwhile
+// (checkpoint.asynchronous). run/loop/save_writer.h writes them.
 //
 // Each rank has one, and its training thread calls it; functions are collective over the world
 // where stated. A save that fails is reported and doesn't end the run.
@@ -15,22 +15,19 @@
 #include <vector>
 
 #include "checkpoint/background_save.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/device_copies.h"
-#include "checkpoint/node_checkpoint.h"
 #include "engine/stepper.h"
-#include "run/loop/checkpoint_contents.h"
-#include "run/loop/prepare_saves.h"
 #include "run/loop/run_reporter.h"
 #include "run/loop/save_costs.h"
+#include "run/loop/save_writer.h"
 #include "run/loop/trainer.h"
 
 namespace trident {
 
 class RunSaver {
  public:
-  // All arguments must outlive it. `files`: a group of the world without time-out. Asynchronous
-  // saves use duplicates of it.
+  // Inputs, hooks, stepper and reporter must outlive it. `files`: a group of the world without
+  // time-out. Asynchronous saves use duplicates of it.
   RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const Nodes&,
            const ProcessGroup& files, RunReporter&);
 
@@ -39,7 +36,7 @@ class RunSaver {
   void begin(const std::string& run_id);
   // The dependences of the run's numbers besides its config, for people: layout, threads, data and
   // machine. On rank 0, after begin().
-  const std::map<std::string, std::string>& made_by() const { return contents_.made_by(); }
+  const std::map<std::string, std::string>& made_by() const { return writer_.made_by(); }
   // Whether a checkpoint is due after this number of iterations, or was requested by ask().
   bool due(std::int64_t iterations) const;
   // Requests a checkpoint after the current iteration. All ranks call it.
@@ -72,20 +69,14 @@ class RunSaver {
   double take_pause() { return std::exchange(pause_, 0.0) * 1e3; }
 
  private:
-  // A checkpoint that is being written.
+  // A checkpoint that is written while training continues.
   struct Job {
-    std::int64_t iterations = 0;
-    bool on_nodes = false;
-    bool apart = false;  // saves copies of the tensors, which training does not change
-    SaveList list;
-    CheckpointInfo info;
-    CheckpointPlace place;                       // unused for a checkpoint on nodes
-    std::vector<std::string> messages;           // rank 0 reports them at the end
-    std::unique_ptr<BackgroundSave> background;  // last: it uses the others
+    CheckpointSave save;
+    std::unique_ptr<BackgroundSave> background;  // last: it uses the other
   };
 
-  // One of the two kinds of checkpoints. At most one of each kind is being written.
-  struct Kind {
+  // One of the two series of checkpoints. At most one checkpoint of each is being written.
+  struct Series {
     std::int64_t interval = 0;
     std::int64_t saved = -1;    // iterations of the newest one
     ProcessGroup asynchronous;  // for asynchronous saves
@@ -96,39 +87,28 @@ class RunSaver {
 
     bool due(std::int64_t iterations) const { return interval > 0 && iterations % interval == 0; }
   };
-  bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
+  bool on_nodes(const Series& series) const { return &series == &nodes_; }
 
-  // `asynchronous`: copies the state in device memory if there is space.
-  std::unique_ptr<Job> job_of(Kind&, const CheckpointProgress&, bool asynchronous);
-  // Runs on the saving thread. Returns the reason of a failure, "" on success.
-  std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
-  // On rank 0, updates `latest` and removes superfluous checkpoints. For checkpoints on nodes, on
-  // the leading rank of each node, removes older ones.
-  void conclude(Job&) const;
-  void save(Kind&, const CheckpointProgress&);
-  bool save_now(Kind&, const CheckpointProgress&);
-  void begin_async(Kind&, const CheckpointProgress&);
-  void finish(Kind&);
-  void ended(Kind&, const Job&, const std::string& failure);
+  // The series' next checkpoint. Removes the file by which a user requested it.
+  CheckpointSave next(const Series&, const CheckpointProgress&, const State&);
+  void save(Series&, const CheckpointProgress&);
+  bool save_now(Series&, const CheckpointProgress&);
+  void begin_async(Series&, const CheckpointProgress&);
+  void finish(Series&);
+  void ended(Series&, const CheckpointSave&, const std::string& failure);
   void report_best_intervals();
   class Waiting;
 
   const TrainingInputs& inputs_;
-  const Config& config_;
-  const TrainerHooks& hooks_;
+  const CheckpointConfig& config_;
   Stepper& stepper_;
   ProcessGroup files_;
   RunReporter& reporter_;
-  CheckpointContents contents_;
-  PreparedSaves begun_;
+  SaveWriter writer_;
   bool asked_ = false;
-  std::int64_t sequence_ = 0;  // of the checkpoint begun last
   std::int64_t failures_ = 0;
-  bool recorded_on_nodes_ = false;       // record_on_nodes() was called; used on the saving thread
   double pause_ = 0, pause_inside_ = 0;  // seconds, since take_pause() and within this iteration
-  std::unique_ptr<Device> host_;
-  NodePlace place_;  // the folder on this node
-  Kind durable_, nodes_;
+  Series durable_, nodes_;
 };
 
 }  // namespace trident

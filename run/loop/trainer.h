@@ -42,6 +42,7 @@ struct TrainingSummary {
   Timeline predicted, timeline;           // of the iteration that is drawn
   std::vector<std::string> written;       // paths of files and folders, for people
   JobRate rate;                           // the basis of MFU
+  std::string sample;                     // a text generated from the weights, "" for none
 };
 
 // Runs one rank. Collective over the transport's world. Only rank 0 gets a filled summary.

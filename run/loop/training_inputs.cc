@@ -75,12 +75,12 @@ void take_extras(TrainingInputs& inputs) {
   if (!start.checkpoints.empty()) {
     const FoundCheckpoint& first = start.checkpoints.front();
     try {
-      inputs.extras = extras_in(companions_of(first), first.path, *inputs.architecture);
+      inputs.extras = extras_in(companions_of(first), first.path, inputs.architecture->formats());
     } catch (const RequestError& error) {
       throw DamagedCheckpoint(error.problems());
     }
   } else if (!start.weights.empty()) {
-    inputs.extras = read_extras(start.weights, *inputs.architecture, false);
+    inputs.extras = read_extras(start.weights, inputs.architecture->formats(), false);
   }
 }
 
@@ -271,7 +271,8 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) {
       const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);
-      const std::string note = notes_of(weights, *inputs.architecture, config.model.mtp_num_layers);
+      const std::string note =
+          notes_of(weights, inputs.architecture->formats(), config.model.mtp_num_layers);
       if (!note.empty()) inputs.start.messages.push_back(note);
       if (config.model.pad_token_id && !is_written(loaded.written, "/model/pad_token_id")) {
         inputs.start.messages.push_back(

@@ -138,8 +138,7 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
 }
 
 std::string closing_text(const PipelineConfig& pipeline, const Plan& plan,
-                         const TrainingSummary& summary, const std::string& sample,
-                         const Shared& shared, int columns) {
+                         const TrainingSummary& summary, const Shared& shared, int columns) {
   const std::string curve = "\n" + loss_curve(summary.history, columns > 0 ? columns : 80);
   if (summary.history.empty()) return curve;
   std::string text;
@@ -149,7 +148,7 @@ std::string closing_text(const PipelineConfig& pipeline, const Plan& plan,
     text += fmt::format(", validation{} {:.4f} nats a token", name.empty() ? "" : " " + name, loss);
   }
   text += "\n";
-  const std::string shown = sample.empty() ? "" : "\nsample:\n" + sample + "\n";
+  const std::string shown = summary.sample.empty() ? "" : "\nsample:\n" + summary.sample + "\n";
   const std::string losses = std::exchange(text, "");
 
   const RunSpeed speed = speed_of(summary);
@@ -180,8 +179,7 @@ std::string closing_text(const PipelineConfig& pipeline, const Plan& plan,
 }
 
 nlohmann::ordered_json closing_json(const Config& config, const Plan& plan,
-                                    const TrainingSummary& summary, const std::string& sample,
-                                    const Shared& shared) {
+                                    const TrainingSummary& summary, const Shared& shared) {
   using Json = nlohmann::ordered_json;
   const std::vector<IterationMetrics>& history = summary.history;
   Json result{{"iterations", 0}, {"loss", nullptr}};
@@ -200,7 +198,7 @@ nlohmann::ordered_json closing_json(const Config& config, const Plan& plan,
   if (!validation.empty()) result["validation_loss"] = single ? validation[""] : validation;
   const LossCurve curve = curve_of(history, 100);
   result["loss_curve"] = {{"iteration", curve.iterations}, {"loss", curve.means}};
-  if (!sample.empty()) result["sample"] = sample;
+  if (!summary.sample.empty()) result["sample"] = summary.sample;
   const RunSpeed speed = speed_of(summary);
   result["counted_iterations"] = speed.iterations;
   result["counted_seconds"] = speed.seconds;

@@ -33,9 +33,9 @@ struct Shared {
 };
 
 // Loss curve, validation loss, measured and predicted bubble and memory, paths of written files.
-// `sample` is a generated text, "" for none. `columns` is the line width, 0 for unlimited.
-std::string closing_text(const PipelineConfig&, const Plan&, const TrainingSummary&,
-                         const std::string& sample, const Shared&, int columns = 0);
+// and a generated text. `columns` is the line width, 0 for unlimited.
+std::string closing_text(const PipelineConfig&, const Plan&, const TrainingSummary&, const Shared&,
+                         int columns = 0);
 
 // The same as a JSON object: iterations, loss (null where not finite), stopped, validation_loss (a
 // number, or an object of named sets), loss_curve (means over equal intervals), sample,
@@ -44,6 +44,6 @@ std::string closing_text(const PipelineConfig&, const Plan&, const TrainingSumma
 // (FLOP/s), busy where measurements of that rate disagree, schedule, peak_memory and
 // predicted_memory (bytes of the largest rank by category), written.
 nlohmann::ordered_json closing_json(const Config&, const Plan&, const TrainingSummary&,
-                                    const std::string& sample, const Shared&);
+                                    const Shared&);
 
 }  // namespace trident

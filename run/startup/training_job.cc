@@ -101,22 +101,34 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
 
 // Adds to the report, which the run has written: a sample, and the product rate if it was measured
 // again. It is measured again where a step was faster than every rate known before.
-void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHooks& hooks) {
-  const double known = job.facts.rate.total();
+void complete_report(const TrainingJob& job, const JobHooks& hooks, TrainingSummary& summary) {
+  const double known = hooks.rate.rate.total();
   const bool again = known > 0 && summary.rate.total() > known;
-  if (again && job.launch.mpi) keep_best_rates(job.rates_file, summary.rate.best);
+  if (again && job.launch.mpi) keep_best_rates(hooks.rate.file, summary.rate.best);
   if (again && !job.launch.mpi) {
-    measure_again(summary.rate, job.inputs.config, job.launch, job.devices, job.rates_file);
+    measure_again(summary.rate, job.inputs.config, job.launch, job.devices, hooks.rate.file);
   }
   if (!summary.stopped && !summary.history.empty()) {
-    job.sample = sample_text(job.inputs.config, *job.facts.plan);
+    summary.sample = sample_text(job.inputs.config, *job.plan);
   }
-  if (summary.history.empty() || (job.sample.empty() && !again)) return;
+  if (summary.history.empty() || (summary.sample.empty() && !again)) return;
   try {
-    add_to_report(job.inputs.config.logging.dir, job.sample, summary.rate.best);
+    add_to_report(job.inputs.config.logging.dir, summary.sample, summary.rate.best);
   } catch (const std::exception& error) {
-    if (hooks.on_message) hooks.on_message(std::string("warning: the report: ") + error.what());
+    const auto& report = hooks.trainer.on_message;
+    if (report) report(std::string("warning: the report: ") + error.what());
   }
+}
+
+ReportFacts report_facts(const TrainingJob& job, const JobHooks& hooks) {
+  ReportFacts facts{.plan = job.plan, .rate = hooks.rate.rate, .made_by = job.made_by};
+  facts.start = {{"command", hooks.command},
+                 {"version", hooks.version},
+                 {"host", host_name()},
+                 {"machine", processor_name()},
+                 {"threads", fmt::format("{} a rank", job.inputs.config.runtime.threads_per_rank)}};
+  facts.start.insert(facts.start.end(), job.made_by.begin(), job.made_by.end());
+  return facts;
 }
 
 // Trains all ranks in this process.
@@ -142,12 +154,12 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const 
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;
   if (launch.leads) {
-    job.facts.made_by = made_with(job.devices, launch);
+    job.made_by = made_with(job.devices, launch);
     if (config.runtime.bf16_products != "auto") {
-      job.facts.made_by["bf16 products"] = config.runtime.bf16_products;
+      job.made_by["bf16 products"] = config.runtime.bf16_products;
     }
-    job.facts.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
-    job.weight_bytes = saved_bytes(config.precision, job.facts.plan->parameters);
+    job.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
+    job.weight_bytes = saved_bytes(config.precision, job.plan->parameters);
     check_output(config, job.weight_bytes, run_of(job.inputs.start));
   }
   compare_ranks(job.inputs, job.devices, launch);
@@ -156,37 +168,26 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const 
   return job;
 }
 
-void measure_product_rate(TrainingJob& job, const std::string& file) {
-  job.rates_file = file;
-  job.facts.rate = rate_of_job(job.inputs.config, job.launch, job.devices, file);
+ProductRate measure_product_rate(const TrainingJob& job, const std::string& file) {
+  return {rate_of_job(job.inputs.config, job.launch, job.devices, file), file};
 }
 
-TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
-  const Config& config = job.inputs.config;
+TrainingSummary run_job(const TrainingJob& job, const JobHooks& hooks) {
   TrainerHooks trainer = hooks.trainer;
-  const auto before = job.folders;  // of a run before, if any: held meanwhile
-  job.folders = std::make_shared<FoldersToHold>(
+  trainer.folders = std::make_shared<FoldersToHold>(
       FoldersToHold{.weight_bytes = job.weight_bytes, .command = hooks.command});
-  trainer.folders = job.folders;
-  std::vector<std::pair<std::string, std::string>>& facts = job.facts.start;
-  facts = {{"command", hooks.command},
-           {"version", hooks.version},
-           {"host", host_name()},
-           {"machine", processor_name()},
-           {"threads", fmt::format("{} a rank", config.runtime.threads_per_rank)}};
-  facts.insert(facts.end(), job.facts.made_by.begin(), job.facts.made_by.end());
-  trainer.facts = job.facts;
+  trainer.facts = report_facts(job, hooks);
   TrainingSummary summary;
   const auto saved = [&] {
     if (hooks.on_saved) hooks.on_saved();
   };
   const auto conclude = [&] {
-    if (job.launch.leads) complete_report(job, summary, trainer);
+    if (job.launch.leads) complete_report(job, hooks, summary);
     if (job.launch.leads && hooks.on_summary) hooks.on_summary(summary);
   };
-  if (const TransportKind& kind = transport_of(config);
+  if (const TransportKind& kind = transport_of(job.inputs.config);
       job.launch.mpi && kind.run_process != nullptr) {
-    kind.run_process(transport_options(config), [&](Transport& transport) {
+    kind.run_process(transport_options(job.inputs.config), [&](Transport& transport) {
       summary = train_rank(job.inputs, transport, job.devices.of(job.launch.local_rank), trainer);
       conclude();
     });
@@ -237,8 +238,7 @@ std::string opening_text(const TrainingJob& job) {
 
 nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {
   const Config& config = job.inputs.config;
-  nlohmann::ordered_json result =
-      closing_json(config, *job.facts.plan, summary, job.sample, shared_of(job));
+  nlohmann::ordered_json result = closing_json(config, *job.plan, summary, shared_of(job));
   result["logging_dir"] = config.logging.dir;
   result["architecture"] = config.model.architecture;
   result["parallel"] = titles_of(config.parallel.axes());
@@ -251,8 +251,7 @@ nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummar
 
 std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
   const Config& config = job.inputs.config;
-  return closing_text(config.pipeline, *job.facts.plan, summary, job.sample, shared_of(job),
-                      columns);
+  return closing_text(config.pipeline, *job.plan, summary, shared_of(job), columns);
 }
 
 }  // namespace trident

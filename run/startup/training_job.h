@@ -2,7 +2,7 @@
 // program that links the library can use it too.
 //
 //   const Launch launch;  // a process by itself
-//   TrainingJob job = prepare_job(load({.path = "config.json"}, launch), launch);
+//   const TrainingJob job = prepare_job(load({.path = "config.json"}, launch), launch);
 //   const TrainingSummary summary = run_job(job, {});
 //
 // Under mpirun each process makes the same calls with its own Launch, between
@@ -11,11 +11,13 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "planner/plan/plan.h"
+#include "report/best_rates.h"
 #include "run/loop/trainer.h"
 #include "run/processes/devices.h"
 #include "run/processes/launch.h"
@@ -28,13 +30,12 @@ struct TrainingJob {
   Launch launch;
   Devices devices;  // the devices of this process
   TrainingInputs inputs;
-  ReportFacts facts = {};                       // set where this process leads
-  std::int64_t weight_bytes = 0;                // size of the saved weights; set likewise
-  std::string why_cpu = {};                     // LoadedConfig::why_cpu
-  std::string crowded = {};                     // a warning of more threads than cores, "" for none
-  std::string sample = {};                      // a text generated after the run
-  std::string rates_file = {};                  // the file that keeps product rates
-  std::shared_ptr<FoldersToHold> folders = {};  // locked as long as this object lives
+  std::optional<Plan> plan = {};  // set where this process leads
+  // ReportFacts::made_by; set likewise.
+  std::map<std::string, std::string> made_by = {};
+  std::int64_t weight_bytes = 0;  // size of the saved weights; set likewise
+  std::string why_cpu = {};       // LoadedConfig::why_cpu
+  std::string crowded = {};       // a warning of more threads than cores, "" for none
 };
 
 // Checks everything that can be known before a run starts, compares it between the job's processes,
@@ -47,14 +48,20 @@ TrainingJob prepare_job(const LoadedConfig&, const Launch&,
                         const TextAccess& texts = {.writes = true},
                         const std::optional<Bf16Machine>& machine = std::nullopt);
 
-// Determines the product rate that MFU relates to (run/loop/rate_of_job.h). This takes about a
-// second for machines that haven't been measured before. Without this call the run reports no MFU.
-// `file` keeps the rates from run to run, "" for none. Collective over the job's processes.
-void measure_product_rate(TrainingJob&, const std::string& file = "");
+// The product rate that MFU relates to, and the file that keeps such rates from run to run.
+struct ProductRate {
+  JobRate rate = {};      // unknown if it has no machine
+  std::string file = {};  // "" for none
+};
+
+// Determines the product rate (run/loop/rate_of_job.h). This takes about a second for machines that
+// haven't been measured before. Collective over the job's processes.
+ProductRate measure_product_rate(const TrainingJob&, const std::string& file = "");
 
 struct JobHooks {
   // run_job() sets `folders` and `facts` itself.
   TrainerHooks trainer = {};
+  ProductRate rate = {};              // without it the run reports no MFU
   std::string command = "a program";  // shown where the folders are in use, and in the report
   std::string version = {};           // the program's version, for the report
   // Called when the run has saved and written everything and no rank waits for this process.
@@ -62,12 +69,12 @@ struct JobHooks {
   // Called on world rank 0 at the end. Under MPI the other ranks wait until it returns.
   std::function<void(const TrainingSummary&)> on_summary = {};
 };
-// Trains: runs all ranks in this process, or under MPI this process's rank. Call it once per job.
-// The summary is complete on world rank 0; `stopped` is set on every rank.
-TrainingSummary run_job(TrainingJob&, const JobHooks&);
+// Trains: runs all ranks in this process, or under MPI this process's rank. Holds the locks of the
+// run's folders until it returns. The summary is complete on world rank 0, with a text sampled from
+// the weights where sampling takes no more memory than the run did; `stopped` is set on every rank.
+TrainingSummary run_job(const TrainingJob&, const JobHooks&);
 
-// Texts for people: two lines about the job before it runs, and a summary after its end. The
-// summary has a text sampled from the weights where sampling takes no more memory than the run did.
+// Texts for people: two lines about the job before it runs, and a summary after its end.
 // `columns` is the line width, 0 for unlimited.
 std::string opening_text(const TrainingJob&);
 std::string closing_text(const TrainingJob&, const TrainingSummary&, int columns = 0);

@@ -103,7 +103,7 @@ TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndKept) {
          {{"unk_token_id", 0}, {"my_trainer", {{"lr", 1}}}, {"n_\x1b[2J", 1}});
   const std::string named =
       "weights/config.json: transformers doesn't know my_trainer, n_\\x1b[2J, unk_token_id: "
-      "ignored, and kept where the weights are saved";
+      "ignored, and kept in saved directories";
   const Outcome trained = run(
       train_arguments({"checkpoint.load=weights", "checkpoint.save=weights2", "logging.dir=run2"}));
   ASSERT_EQ(trained.code, 0) << trained.err;
@@ -113,6 +113,14 @@ TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndKept) {
   EXPECT_EQ(imported.err, named + "\n");
   const Outcome generated = run({"generate", "weights", "--prompt", "In", "--tokens", "4"});
   EXPECT_THAT(generated.err, HasSubstr(named));
+  std::ofstream(dir / "requests") << R"({"context": [1], "continuation": [2]})"
+                                  << "\n";
+  const Outcome scored = run({"eval", "weights", "--score", "requests"});
+  EXPECT_EQ(scored.code, 0) << scored.err;
+  EXPECT_THAT(scored.err, HasSubstr(named));
+  const Outcome exported = run({"export", "weights", "model.gguf"});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr(named));
   for (const std::string place : {"weights2", "imported"}) {
     const json written = json::parse(slurp(dir / (place + "/config.json")));
     EXPECT_EQ(written.at("unk_token_id"), 0) << place;

@@ -48,7 +48,7 @@ struct Job {
   void run(const TrainerHooks& hooks = {}) { run_job(job, {.trainer = hooks}); }
 
   const Launch launch;
-  TrainingJob job;
+  const TrainingJob job;
 };
 
 inline std::vector<std::int64_t> iterations_in(const std::string& save) {

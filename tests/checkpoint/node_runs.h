@@ -31,7 +31,7 @@ inline Config on_nodes(const TempDir& dir, const Overrides& more = {},
 
 inline void run_to_end(const Config& config, const TrainerHooks& hooks = {}) {
   const Launch launch;
-  TrainingJob job = prepare_job(LoadedConfig{.config = config}, launch);
+  const TrainingJob job = prepare_job(LoadedConfig{.config = config}, launch);
   run_job(job, {.trainer = hooks});
 }
 

@@ -27,14 +27,14 @@ Config config_with(const std::string& model) {
 void fuzz_hugging_face_config(std::string_view input) {
   for (const auto& [name, architecture] : built_in_architectures()) {
     std::string model;
-    if (!accepted([&] { model = architecture->model_config(input); })) continue;
+    if (!accepted([&] { model = architecture->formats().model_config(input); })) continue;
     for (const bool conversion : {false, true}) {
-      parse_json(architecture->kept_config(input, conversion), "kept");
+      parse_json(architecture->formats().kept_config(input, conversion), "kept");
     }
     Config config;
     if (!accepted([&] { config = config_with(model); })) continue;
-    const std::string written = architecture->hugging_face_config(config);
-    require(config_with(architecture->model_config(written)).model == config.model,
+    const std::string written = architecture->formats().hugging_face_config(config);
+    require(config_with(architecture->formats().model_config(written)).model == config.model,
             "a model's config.json is read as the model that it was written of");
   }
 }

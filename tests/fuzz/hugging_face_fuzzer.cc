@@ -34,8 +34,8 @@ void fuzz_hugging_face(std::string_view input) {
   if (config.constraints) {
     for (const bool conversion : {false, true}) {
       accepted([&] {
-        with_extras(architecture_of(config)->hugging_face_config(config),
-                    read_extras(folder, *architecture_of(config), conversion));
+        with_extras(architecture_of(config)->formats().hugging_face_config(config),
+                    read_extras(folder, architecture_of(config)->formats(), conversion));
       });
     }
   }

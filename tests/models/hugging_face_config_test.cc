@@ -64,9 +64,9 @@ json with(json base, const char* changes) {
   return base;
 }
 
-const Architecture& family_of(const json& base) {
+const FamilyFormats& family_of(const json& base) {
   static const ArchitectureSet all = built_in_architectures();
-  return *all.at(&base == &llama ? "llama" : &base == &qwen2 ? "qwen2" : "gpt2");
+  return all.at(&base == &llama ? "llama" : &base == &qwen2 ? "qwen2" : "gpt2")->formats();
 }
 
 json model_of(const json& base, const char* changes) {
@@ -267,7 +267,7 @@ TEST(HuggingFaceConfig, MistralSlidesInAllLayersUnlessItSaysNull) {
     const json keys =
         with(with(llama, R"({"model_type": "mistral", "architectures": null})"), value);
     const auto family = built_in_architectures().at("mistral");
-    const json model = json::parse(family->model_config(keys.dump()));
+    const json model = json::parse(family->formats().model_config(keys.dump()));
     json read = model.at("sliding_window");
     EXPECT_EQ(model.at("window_layers").size(), read.is_null() ? 0u : 8u);
     return read;
@@ -282,7 +282,7 @@ TEST(HuggingFaceConfig, Qwen3HasHeadsOf128UnlessItSaysSo) {
   const auto of = [](const char* changes) {
     const json keys =
         with(with(qwen2, R"({"model_type": "qwen3", "architectures": null})"), changes);
-    return json::parse(built_in_architectures().at("qwen3")->model_config(keys.dump()));
+    return json::parse(built_in_architectures().at("qwen3")->formats().model_config(keys.dump()));
   };
   EXPECT_EQ(of("{}").at("head_dim"), 128);
   EXPECT_EQ(of(R"({"head_dim": 24})").at("head_dim"), 24);
@@ -313,7 +313,7 @@ TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
     "use_cache": true, "v_head_dim": 6, "vocab_size": 256})");
   const auto family = built_in_architectures().at("deepseek_v3");
   const auto of = [&](const char* changes) {
-    return json::parse(family->model_config(with(published, changes).dump()));
+    return json::parse(family->formats().model_config(with(published, changes).dump()));
   };
   const auto refused = [&](const char* changes, const char* text) {
     try {
@@ -344,7 +344,7 @@ TEST(HuggingFaceConfig, DeepSeekV3IsReadAsPublished) {
   EXPECT_EQ(of(R"({"num_local_experts": 4})").at("moe").at("num_experts"), 4);
 
   const auto further = [&](const char* changes) {
-    return family->further_layers(with(published, changes).dump());
+    return family->formats().further_layers(with(published, changes).dump());
   };
   EXPECT_EQ(further("{}"), 1);
   EXPECT_EQ(further(R"({"num_nextn_predict_layers": 0})"), 0);
@@ -366,7 +366,7 @@ TEST(HuggingFaceConfig, OlmoeIsReadAsPublished) {
     "use_cache": true, "vocab_size": 64})");
   const auto family = built_in_architectures().at("olmoe");
   const auto of = [&](const char* changes) {
-    return json::parse(family->model_config(with(published, changes).dump()));
+    return json::parse(family->formats().model_config(with(published, changes).dump()));
   };
   EXPECT_EQ(of("{}").at("moe").at("layer_freq"), json({1, 1}));
   EXPECT_EQ(of("{}").at("moe").at("ffn_hidden_size"), 24);
@@ -444,7 +444,7 @@ TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowAreKeptAndNamed) {
     "rope_interleaved": true, "transformers.js_config": {"dtype": "q4"}, "pruned_heads": {"0": [1]},
     "trainer": {"lr": [1, 2]}, "logit_scale": 2})";
   for (const json& base : {gpt2, llama}) {
-    const Architecture& family = family_of(base.at("model_type") == "gpt2" ? gpt2 : llama);
+    const FamilyFormats& family = family_of(base.at("model_type") == "gpt2" ? gpt2 : llama);
     const std::string text = with(base, strange).dump();
     EXPECT_EQ(family.model_config(text), family.model_config(base.dump()));
     EXPECT_THAT(family.unread_keys(text),
@@ -471,11 +471,11 @@ TEST(HuggingFaceConfig, APaddingTokenIsOfTheModelWhereItFreezesARow) {
 }
 
 TEST(HuggingFaceConfig, TextThatIsNoConfigIsRefused) {
-  const Architecture& architecture = family_of(gpt2);
+  const FamilyFormats& family = family_of(gpt2);
   for (const char* text : {"", "[]", "4", "null", "{", R"({"n_head": 1, "n_head": 2})", "{} {}"}) {
-    EXPECT_THROW(architecture.model_config(text), RequestError) << text;
+    EXPECT_THROW(family.model_config(text), RequestError) << text;
   }
-  EXPECT_THROW(architecture.model_config(std::string(100000, '[')), RequestError);
+  EXPECT_THROW(family.model_config(std::string(100000, '[')), RequestError);
 }
 
 TEST(HuggingFaceConfig, KeysOfTheWeightsAreKeptAndThoseOfTheFileAreNot) {

@@ -88,7 +88,8 @@ class Penalised final : public Module {
                         SavedActivationsPtr& kept) const override {
     auto& saved = static_cast<PenalisedActivations&>(*kept);
     const Tensor grad = context.empty(grad_y.shape(), grad_y.dtype(), Category::activation);
-    const float factor = batch.loss_scale * coefficient * 2 / static_cast<float>(grad_y.dim(1));
+    const float factor =
+        batch.loss_scale * coefficient * 2 / static_cast<float>(grad_y.dim(1));
     context.stream().enqueue([=, y = std::exchange(saved.y, {})](const Access& access) {
       for (std::int64_t i = 0; i < grad.numel(); ++i) {
         data<float>(access, grad)[i] =
@@ -132,13 +133,7 @@ class PenalisedGpt2 final : public Architecture {
     if (more_ > 0) list.push_back({"more", StatisticKind::count, 0, more_});
     return list;
   }
-  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
-                                              const std::string& name,
-                                              const Shape& global) const override {
-    return gpt2_->hugging_face(shape, name, global);
-  }
-  std::string hugging_face_config(const Config&) const override { return "{}"; }
-  std::string model_config(std::string_view) const override { return "{}"; }
+  const FamilyFormats& formats() const override { return gpt2_->formats(); }
 
  private:
   std::int64_t more_;

@@ -72,17 +72,7 @@ class Tapering final : public Architecture {
     if (index == 0) own.ffn /= 2;
     return gpt2_->layer(parallel, own, index);
   }
-  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
-                                              const std::string& name,
-                                              const Shape& global) const override {
-    return gpt2_->hugging_face(shape, name, global);
-  }
-  std::string hugging_face_config(const Config& config) const override {
-    return gpt2_->hugging_face_config(config);
-  }
-  std::string model_config(std::string_view config) const override {
-    return gpt2_->model_config(config);
-  }
+  const FamilyFormats& formats() const override { return gpt2_->formats(); }
 
  private:
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();

@@ -231,13 +231,7 @@ class Small final : public Architecture {
             }};
   }
   TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
-  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
-                                              const std::string& name,
-                                              const Shape& global) const override {
-    return gpt2_->hugging_face(shape, name, global);
-  }
-  std::string hugging_face_config(const Config&) const override { return "{}"; }
-  std::string model_config(std::string_view) const override { return "{}"; }
+  const FamilyFormats& formats() const override { return gpt2_->formats(); }
 
  private:
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();

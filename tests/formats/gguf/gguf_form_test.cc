@@ -22,7 +22,7 @@ GgufForm form_of(const char* model, const std::vector<std::string>& changes) {
   LoadOptions options;
   options.constraints = built_in_constraints();
   const Config config = parse_config(text, changes, options).config;
-  return *architecture_of(config)->gguf(config);
+  return *architecture_of(config)->formats().gguf(config);
 }
 
 std::string refusal(const char* model, const std::vector<std::string>& changes) {

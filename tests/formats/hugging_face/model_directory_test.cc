@@ -177,7 +177,7 @@ TEST_F(ModelDirectory, AConfigOfTooManyLayersIsRefusedBeforeTheyAreListed) {
     for (const json& some : keys) config.update(some);
     const auto text = [&](std::int64_t layers) {
       config["num_hidden_layers"] = layers;
-      return architectures.at(family)->model_config(config.dump());
+      return architectures.at(family)->formats().model_config(config.dump());
     };
     EXPECT_EQ(json::parse(text(3)).at("num_layers"), 3) << family;
     EXPECT_LT(text(10'000'000).size(), 5000) << family;

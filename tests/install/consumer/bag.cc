@@ -84,6 +84,19 @@ class BagLayer final : public Module {
   Mlp mlp_;
 };
 
+// Its tensors have our names in a Hugging Face directory, too.
+class BagFormats final : public FamilyFormats {
+ public:
+  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
+                                              const Shape& global) const override {
+    return {{name, 0, global.matrix_rows(), false}};
+  }
+  std::string hugging_face_config(const Config&) const override {
+    return R"({"model_type": "bag"})";
+  }
+  std::string model_config(std::string_view) const override { return R"({"architecture": "bag"})"; }
+};
+
 // Embedding, head and sizes are those of GPT-2. The MLP is gated: it has one sum over the tensor
 // group for each layer and direction, and three products instead of GPT-2's two. Plans derive these
 // costs by themselves.
@@ -113,16 +126,10 @@ class Bag final : public Architecture {
                                Weight table) const override {
     return gpt2_->head(parallel, shape, std::move(table));
   }
-  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
-                                              const Shape& global) const override {
-    return {{name, 0, global.matrix_rows(), false}};
-  }
-  std::string hugging_face_config(const Config&) const override {
-    return R"({"model_type": "bag"})";
-  }
-  std::string model_config(std::string_view) const override { return R"({"architecture": "bag"})"; }
+  const FamilyFormats& formats() const override { return formats_; }
 
  private:
+  BagFormats formats_;
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
 };
 

@@ -150,17 +150,7 @@ class Unsteady final : public Architecture {
     mine.init_deviation *= 1.0f + 0.1f * static_cast<float>(calls_++);
     return gpt2_->layer(parallel, mine, index);
   }
-  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
-                                              const std::string& name,
-                                              const Shape& global) const override {
-    return gpt2_->hugging_face(shape, name, global);
-  }
-  std::string hugging_face_config(const Config& config) const override {
-    return gpt2_->hugging_face_config(config);
-  }
-  std::string model_config(std::string_view config) const override {
-    return gpt2_->model_config(config);
-  }
+  const FamilyFormats& formats() const override { return gpt2_->formats(); }
 
  private:
   std::shared_ptr<const Architecture> gpt2_ = make_gpt2();

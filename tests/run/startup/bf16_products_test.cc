@@ -130,9 +130,9 @@ TEST(Bf16Products, ARunWritesItsWayAndResumesWithIt) {
   const Overrides bf16{"precision.dtype=bf16", "runtime.device=cpu", "training.train_iters=4"};
   Config config = every_second(dir, bf16);
   {
-    TrainingJob job = job_of(config, slow);
+    const TrainingJob job = job_of(config, slow);
     EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
-    EXPECT_EQ(job.facts.made_by.at("bf16 products"), "widened");
+    EXPECT_EQ(job.made_by.at("bf16 products"), "widened");
     Messages messages;
     run_job(job, {.trainer = messages.hooks(2)});
     EXPECT_THAT(messages.all(), HasSubstr("bf16 products: widened"));
@@ -145,7 +145,7 @@ TEST(Bf16Products, ARunWritesItsWayAndResumesWithIt) {
   }
   EXPECT_EQ(saved_bf16_products(dir.path()), "");
   // The job runs on a machine that would choose otherwise.
-  TrainingJob job = job_of(config, fast);
+  const TrainingJob job = job_of(config, fast);
   EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
   Messages messages;
   run_job(job, {.trainer = messages.hooks()});
@@ -157,11 +157,11 @@ TEST(Bf16Products, AnotherWayThatIsAskedForIsReportedWhereARunResumes) {
   const TempDir dir;
   const Overrides bf16{"precision.dtype=bf16", "runtime.device=cpu", "training.train_iters=4"};
   {
-    TrainingJob job = job_of(every_second(dir, bf16), slow);
+    const TrainingJob job = job_of(every_second(dir, bf16), slow);
     Messages messages;
     run_job(job, {.trainer = messages.hooks(2)});
   }
-  TrainingJob job =
+  const TrainingJob job =
       job_of(every_second(dir, bf16 + Overrides{"runtime.bf16_products=native"}), slow);
   EXPECT_EQ(job.inputs.config.runtime.bf16_products, "native");
   Messages messages;

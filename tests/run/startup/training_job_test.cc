@@ -43,14 +43,15 @@ TEST(TrainingJob, TrainsSavesAndReportsAsTheCommandDoes) {
   const TempDir dir;
   const Launch launch;
   const LoadedConfig loaded = load(request_in(dir), launch);
-  TrainingJob job = prepare_job(loaded, launch);
+  const TrainingJob job = prepare_job(loaded, launch);
   EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // the job writes no file before it runs
   EXPECT_THAT(opening_text(job), StartsWith("gpt2: 2 ranks ("));
-  measure_product_rate(job);
-  EXPECT_GT(job.facts.rate.total(), 0);
+  const ProductRate rate = measure_product_rate(job);
+  EXPECT_GT(rate.rate.total(), 0);
 
   std::vector<std::string> order;
-  JobHooks hooks{.command = "a test",
+  JobHooks hooks{.rate = rate,
+                 .command = "a test",
                  .on_saved = [&] { order.push_back("saved"); },
                  .on_summary =
                      [&](const TrainingSummary& summary) {
@@ -68,9 +69,9 @@ TEST(TrainingJob, TrainsSavesAndReportsAsTheCommandDoes) {
 TEST(TrainingJob, TheMachinesRateIsAtLeastThatOfTheFastestStep) {
   const TempDir dir;
   const Launch launch;
-  TrainingJob job = prepare_job(load(request_in(dir), launch), launch);
-  job.facts.rate = {.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
-  const TrainingSummary summary = run_job(job, {});
+  const TrainingJob job = prepare_job(load(request_in(dir), launch), launch);
+  const JobRate known{.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
+  const TrainingSummary summary = run_job(job, {.rate = {known}});
   for (const IterationMetrics& m : summary.history) {
     EXPECT_GT(m.mfu, 0);
     EXPECT_LE(m.mfu, 1);
@@ -88,21 +89,23 @@ TEST(TrainingJob, TheMachinesRateIsAtLeastThatOfTheFastestStep) {
   EXPECT_NEAR(result["tokens_per_second"].get<double>() / second.tokens_per_second, 1, 1e-12);
 }
 
-TEST(TrainingJob, HoldsItsFoldersAsLongAsItLives) {
+TEST(TrainingJob, HoldsItsFoldersWhileItRuns) {
   const TempDir dir;
   const Launch launch;
   const Overrides again{"logging.overwrite=true", "checkpoint.overwrite=true"};
   const LoadedConfig loaded = load(request_in(dir, again), launch);
-  std::optional<TrainingJob> job = prepare_job(loaded, launch);
-  run_job(*job, {.command = "the first one"});
-  try {
-    prepare_job(loaded, launch);
-    ADD_FAILURE() << "a second job takes the folders of a living one";
-  } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("the first one"));
-  }
-  job.reset();
-  prepare_job(loaded, launch);
+  const TrainingJob job = prepare_job(loaded, launch);
+  const auto taken = [&] {
+    try {
+      prepare_job(loaded, launch);
+      return std::string();
+    } catch (const RequestError& error) {
+      return std::string(error.what());
+    }
+  };
+  run_job(job, {.command = "the first one",
+                .on_saved = [&] { EXPECT_THAT(taken(), HasSubstr("the first one")); }});
+  EXPECT_EQ(taken(), "");
 }
 
 TEST(TrainingJob, IsRefusedWithAllProblemsTogether) {
@@ -145,7 +148,7 @@ TEST(TrainingJob, ARunThatLoadsACheckpointBalancesItsExpertsAsTheRunThatSavedIt)
     EXPECT_EQ(moe.router_load_balancing_type, "seq_aux_loss");
     EXPECT_EQ(moe.aux_loss_coeff, 0.5);
     EXPECT_EQ(moe.z_loss_coeff, 0.25);
-    TrainingJob job = prepare_job(loaded, launch);
+    const TrainingJob job = prepare_job(loaded, launch);
     return run_job(job, {});
   };
   place("uninterrupted");
