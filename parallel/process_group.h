@@ -33,6 +33,8 @@
 
 namespace trident {
 
+struct CountsTable;  // parallel/collectives/descriptor.h
+
 enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
 enum class Async : bool { no, yes };
 
@@ -140,6 +142,9 @@ class ProcessGroup {
   Work all_to_all_v(Context&, const Tensor& input, const Tensor& output,
                     const std::vector<std::int64_t>& counts, Async async = Async::no,
                     Purpose purpose = Purpose::none) const;
+  // The same with a table that may be smaller (parallel/collectives/descriptor.h).
+  Work all_to_all_v(Context&, const Tensor& input, const Tensor& output, CountsTable counts,
+                    Async async = Async::no, Purpose purpose = Purpose::none) const;
   void barrier(Context&) const;  // the host waits too
 
   // Point-to-point messages arrive in order per (sender, receiver, channel). The receiver checks

@@ -246,16 +246,22 @@ Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tenso
 Work ProcessGroup::all_to_all_v(Context& context, const Tensor& input, const Tensor& output,
                                 const std::vector<std::int64_t>& counts, Async async,
                                 Purpose purpose) const {
+  return all_to_all_v(context, input, output, CountsTable{size(), counts}, async, purpose);
+}
+
+Work ProcessGroup::all_to_all_v(Context& context, const Tensor& input, const Tensor& output,
+                                CountsTable counts, Async async, Purpose purpose) const {
   constexpr auto operation = "all_to_all_v";
   need(impl_, operation, "input", input);
   need(impl_, operation, "output", output);
   const auto members = static_cast<std::size_t>(size());
-  if (counts.size() != members * members ||
-      std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n < 0; })) {
+  const std::size_t entries = counts.is_complete() ? members * members : members;
+  if (counts.members != size() || counts.counts.size() != entries ||
+      std::ranges::any_of(counts.counts, [](std::int64_t n) { return n < 0; })) {
     throw RequestError(fmt::format("{}: {} counts; needs {}, none negative",
-                                   place(impl_, operation), counts.size(), members * members));
+                                   place(impl_, operation), counts.counts.size(), entries));
   }
-  const auto table = std::make_shared<const CountsTable>(CountsTable{size(), counts});
+  const auto table = std::make_shared<const CountsTable>(std::move(counts));
   if (input.dtype() != output.dtype() || input.numel() != table->input(rank()) ||
       output.numel() != table->output(rank())) {
     throw RequestError(fmt::format(

@@ -13,11 +13,10 @@ std::size_t index(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-// The rows that each source has for each expert (S·E).
+// The rows that each source has for each expert (S·E); in a plan those of one for all (E).
 std::vector<std::int64_t> counts_of(Context& context, const ParallelContext& parallel,
                                     const ExpertRows& rows) {
   const std::int64_t experts = rows.ends.dim(0), sources = parallel.exchange_ranks();
-  std::vector<std::int64_t> counts(index(sources * experts));
   const Tensor ends = context.empty({sources, experts}, DType::i64, Category::activation);
   const Async async = context.shares_turns() ? Async::yes : Async::no;
   const Work gathered = parallel.exchange_group().all_gather(context, rows.ends, ends, async);
@@ -25,13 +24,11 @@ std::vector<std::int64_t> counts_of(Context& context, const ParallelContext& par
   gathered.wait(context);
   if (context.is_planning()) {  // without data: equal shares
     const std::int64_t least = rows.pairs.numel() / experts, more = rows.pairs.numel() % experts;
-    for (auto of_source = counts.begin(); of_source != counts.end(); of_source += experts) {
-      std::fill(of_source, of_source + more, least + 1);
-      std::fill(of_source + more, of_source + experts, least);
-    }
-    return counts;
+    std::vector<std::int64_t> shares(index(experts), least);
+    std::fill(shares.begin(), shares.begin() + more, least + 1);
+    return shares;
   }
-  counts = context.to_host<std::int64_t>(ends);
+  std::vector<std::int64_t> counts = context.to_host<std::int64_t>(ends);
   for (std::int64_t i = sources * experts - 1; i >= 0; --i) {
     if (i % experts > 0) counts[index(i)] -= counts[index(i - 1)];
   }
@@ -46,23 +43,26 @@ TokenExchange::TokenExchange(Context& context, const ParallelContext& parallel,
   const std::int64_t ranks = parallel.exchange_ranks(), partial = parallel.ranks_of_expert();
   if (ranks == 1) return;
   const std::vector<std::int64_t> counts = counts_of(context, parallel, rows);
+  senders_alike_ = context.is_planning();
   const std::int64_t experts = rows.ends.dim(0), holders = ranks / partial;
   const std::int64_t held = experts / holders;  // experts of a rank
   const std::int64_t self = parallel.exchange_rank(), own_holder = self / partial;
-  for (std::int64_t at = 0; at < ranks * experts; at += held) {
+  for (std::int64_t at = 0; at < std::ssize(counts); at += held) {
     const auto begin = counts.begin() + at;
     sent_.push_back(std::accumulate(begin, begin + held, std::int64_t{0}));
   }
+  const auto row_of = [&](std::int64_t source) {
+    return counts.begin() + (senders_alike_ ? 0 : source * experts);
+  };
   std::vector<std::int64_t> ends;
   for (std::int64_t source = 0; source < ranks; ++source) {
     for (std::int64_t e = 0; e < held; ++e) {
-      own_rows_ += counts[index(source * experts + own_holder * held + e)];
+      own_rows_ += *(row_of(source) + own_holder * held + e);
       ends.push_back(own_rows_);
     }
   }
   ends_ = context.from_host<std::int64_t>({ranks * held}, ends, Category::activation);
-  const std::int64_t all = std::accumulate(counts.begin() + self * experts,
-                                           counts.begin() + (self + 1) * experts, std::int64_t{0});
+  const std::int64_t all = std::accumulate(row_of(self), row_of(self) + experts, std::int64_t{0});
   if (partial == 1) {
     pairs_ = rows.pairs.flat(0, all);
     return;
@@ -103,20 +103,15 @@ const Tensor& TokenExchange::Moving::arrived(Context& context) {
   return rows;
 }
 
-std::vector<std::int64_t> TokenExchange::counts(Purpose purpose, std::int64_t columns) const {
+CountsTable TokenExchange::counts(Purpose purpose, std::int64_t columns) const {
   const std::int64_t ranks = parallel_.exchange_ranks(), partial = parallel_.ranks_of_expert();
-  std::vector<std::int64_t> counts(index(ranks * ranks));
-  auto sent = sent_.begin();
-  for (std::int64_t from = 0; from < ranks; ++from) {
-    for (std::int64_t to = 0; to < ranks; ++sent) {
-      for (std::int64_t copy = 0; copy < partial; ++copy, ++to) {
-        const std::int64_t at =
-            purpose == Purpose::dispatch ? from * ranks + to : to * ranks + from;
-        counts[index(at)] = *sent * columns;
-      }
-    }
+  CountsTable table{static_cast<int>(ranks)};
+  if (senders_alike_) table.from_step = 0;
+  for (const std::int64_t rows : sent_) {
+    table.counts.insert(table.counts.end(), index(partial), rows * columns);
   }
-  return counts;
+  if (purpose != Purpose::dispatch) std::swap(table.from_step, table.to_step);
+  return table;
 }
 
 TokenExchange::Moving TokenExchange::move(Context& context, const Tensor& x, std::int64_t rows,

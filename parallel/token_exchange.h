@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "parallel/collectives/descriptor.h"
 #include "parallel/parallel_context.h"
 #include "parallel/process_group.h"
 
@@ -57,13 +58,15 @@ class TokenExchange {
  private:
   // Where ranks share experts: makes the order and the places of `partial` copies of each row.
   void repeat(Context&, const ExpertRows&, std::int64_t partial);
-  // The numbers that each rank sends to each (S·S, by sender, then by receiver).
-  std::vector<std::int64_t> counts(Purpose, std::int64_t columns) const;
+  // The numbers of elements that each rank sends to each.
+  CountsTable counts(Purpose, std::int64_t columns) const;
   Moving move(Context&, const Tensor& x, std::int64_t rows, Async, Purpose) const;
 
   ParallelContext parallel_;
-  // Rows by sender, then by the ranks that hold an expert together (S·E/e). Empty where S = 1.
+  // Rows by sender, then by the ranks that hold an expert together (S·E/e). Empty where S = 1. In a
+  // plan the senders are alike, and one stands for all.
   std::vector<std::int64_t> sent_;
+  bool senders_alike_ = false;
   std::int64_t own_rows_ = 0;  // Q
   Tensor ends_;
   Tensor pairs_;  // the pairs in the order in which their rows are sent

@@ -83,6 +83,7 @@ std::int64_t CountsTable::output_begin(int member, int from) const {
 }
 
 std::int64_t CountsTable::most() const {
+  if (!is_complete()) return *std::ranges::max_element(counts);
   std::int64_t most = 0;
   for (int from = 0; from < members; ++from) {
     for (int to = 0; to < members; ++to) {
@@ -96,7 +97,7 @@ std::int64_t CountsTable::hash() const {
   const auto* const bytes = reinterpret_cast<const char*>(counts.data());
   const std::uint64_t hash =
       content_hash(std::string_view(bytes, counts.size() * sizeof(counts[0])));
-  return static_cast<std::int64_t>(hash >> 1);
+  return static_cast<std::int64_t>((hash ^ from_step) >> 1);
 }
 
 std::string rank_list(std::span<const int> ranks) {

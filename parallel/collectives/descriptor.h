@@ -42,16 +42,19 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 32);
 
-// The elements that each member of an all_to_all_v sends to each: entry r·N + p is the number that
-// member r sends to member p. All members have the same table, of which their descriptors hold a
-// hash.
+// The elements that each member of an all_to_all_v sends to each. All members have the same table,
+// of which their descriptors hold a hash.
 struct CountsTable {
-  int members = 0;                   // N
-  std::vector<std::int64_t> counts;  // N·N
+  int members = 0;  // N
+  // Entry from · from_step + to · to_step is the number that member `from` sends to member `to`:
+  // N·N of them, or N with a step of 0, where it doesn't depend on the sender or on the receiver.
+  std::vector<std::int64_t> counts = {};
+  std::size_t from_step = static_cast<std::size_t>(members), to_step = 1;
 
+  bool is_complete() const { return from_step != 0 && to_step != 0; }
   std::int64_t sent(int from, int to) const {
-    return counts[static_cast<std::size_t>(from) * static_cast<std::size_t>(members) +
-                  static_cast<std::size_t>(to)];
+    return counts[static_cast<std::size_t>(from) * from_step +
+                  static_cast<std::size_t>(to) * to_step];
   }
   std::int64_t input(int member) const { return input_begin(member, members); }
   std::int64_t output(int member) const { return output_begin(member, members); }
