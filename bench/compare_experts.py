@@ -101,9 +101,11 @@ def ways_of(arguments, dtype, config):
 
 
 def compare(arguments, dtype, config):
-    results = in_turns(ways_of(arguments, dtype, config), arguments.rounds,
-                       lambda command: run_ranks(command, 1, arguments.limit,
-                                                 OMP_NUM_THREADS=arguments.threads))
+    def measure(command):
+        found = run_ranks(command, 1, arguments.limit, OMP_NUM_THREADS=arguments.threads)
+        return found if isinstance(found, str) else found[0]
+
+    results = in_turns(ways_of(arguments, dtype, config), arguments.rounds, measure)
     print(f"\n{dtype:24}{SPEED_TITLES}{'- states':>10}{'MFU':>7}")
     tokens, rates, rests = arguments.micro_batch * arguments.sequence, {}, {}
     for name, runs in results.items():

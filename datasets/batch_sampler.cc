@@ -10,10 +10,7 @@
 namespace trident {
 
 BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchShape& shape)
-    : dataset_(std::move(dataset)),
-      shape_(shape),
-      interleave_(dataset_->interleave()),
-      sample_(static_cast<std::size_t>(dataset_->sequence_length() + 1)) {
+    : dataset_(std::move(dataset)), shape_(shape), interleave_(dataset_->interleave()) {
   const auto& [batches, micro, place, places, tokens] = shape_;
   for (const std::int64_t global : batches.sizes()) {
     if (micro >= 1 && places >= 1 && place >= 0 && place < places && global >= 1 &&
@@ -39,20 +36,28 @@ void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMi
     throw Error(fmt::format("micro-batch {} of iteration {} asked for, which has {}", micro_batch,
                             iteration, count));
   }
-  const auto s = static_cast<std::size_t>(dataset_->sequence_length());
-  const auto b = static_cast<std::size_t>(micro);
-  out.tokens.resize(tokens ? b * s : 0);
-  out.labels.resize(tokens ? b * s : 0);
-  out.sample_ids.resize(b);
-  const std::int64_t first =
-      batches.first_sample(iteration) + place * (global / places) + micro_batch * micro;
-  for (std::size_t row = 0; row < b; ++row) {
-    const std::int64_t id = first + static_cast<std::int64_t>(row);
-    out.sample_ids[row] = id;
-    if (!tokens) continue;
-    dataset_->read(dataset_->locate(interleave_.at(id)), sample_);
-    std::copy_n(sample_.begin(), s, out.tokens.begin() + static_cast<std::ptrdiff_t>(row * s));
-    std::copy_n(sample_.begin() + 1, s, out.labels.begin() + static_cast<std::ptrdiff_t>(row * s));
+  out.tokens.clear();
+  out.labels.clear();
+  out.sample_ids.clear();
+  out.document_begins.clear();
+  const std::int64_t begin = batches.first_sample(iteration) + micro_batch * micro;
+  const std::int64_t first = begin + place * (global / places);
+  const auto place_of = [&](std::int64_t id) { return dataset_->locate(interleave_.at(id)); };
+  for (std::int64_t row = 0; row < micro; ++row) {
+    out.sample_ids.push_back(first + row);
+    dataset_->read(place_of(first + row), tokens, sample_);
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(out.tokens, sample_.tokens);
+    append(out.labels, sample_.labels);
+    append(out.document_begins, sample_.document_begins);
+  }
+  out.counted = dataset_->masks_labels() ? 0 : -1;
+  for (int other = 0; dataset_->masks_labels() && other < places; ++other) {
+    for (std::int64_t row = 0; row < micro; ++row) {
+      out.counted += dataset_->counted(place_of(begin + other * (global / places) + row));
+    }
   }
 }
 

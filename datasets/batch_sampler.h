@@ -18,14 +18,21 @@ struct BatchShape {
   std::int64_t micro_batch_size = 1;  // b
   int place = 0;                      // d
   int places = 1;                     // D
-  bool tokens = true;                 // false: fill() gives only sample ids and reads no data
+  bool tokens = true;                 // false: fill() gives neither tokens nor labels
 };
 
 // One micro-batch in host memory; s is the sequence length.
 struct HostMicroBatch {
-  std::vector<std::int32_t> tokens;      // (b, s)
-  std::vector<std::int32_t> labels;      // (b, s): the token after each input
+  std::vector<std::int32_t> tokens;  // (b, s)
+  // (b, s): the token after each input; -1 where it lies in another document and the dataset masks
+  // such labels.
+  std::vector<std::int32_t> labels;
   std::vector<std::int64_t> sample_ids;  // (b): counted from the run's first sample
+  // (b, s): the place in the sample at which each input's document begins; empty where the dataset
+  // has no borders.
+  std::vector<std::int64_t> document_begins;
+  // The labels that aren't -1 in the micro-batches with this number of all places; -1: all.
+  std::int64_t counted = -1;
 };
 
 class BatchSampler {
@@ -44,7 +51,7 @@ class BatchSampler {
   std::shared_ptr<const Dataset> dataset_;
   BatchShape shape_;
   Interleave interleave_;
-  std::vector<std::int32_t> sample_;  // s + 1 tokens
+  Sample sample_;
 };
 
 }  // namespace trident

@@ -69,9 +69,17 @@ class Builder {
       parts.push_back({sources[i], begins[which + 1], ends[which + 1], specs[i].weight});
     }
     std::shared_ptr<const Dataset> result;
+    DocumentBorders borders = spec_.documents;
     collect(place, [&] {
+      const bool named =
+          std::ranges::all_of(sources, [](const auto& s) { return s->has_documents(); });
+      if (borders.are_needed() && !named && texts_.encoder) {
+        // The byte tokenizer's end of document is an ordinary line end.
+        const DocumentEncoder known = texts_.encoder();
+        if (known.tokenizer) borders.eod = known.end_of_document;
+      }
       result = std::make_shared<Dataset>(std::move(parts), spec_.sequence_length,
-                                         SampleOrder{spec_.shuffle, spec_.seed, name});
+                                         SampleOrder{spec_.shuffle, spec_.seed, name}, borders);
     });
     return result;
   }

@@ -34,6 +34,8 @@ struct DataSpec {
   TextAccess texts = {};         // without an encoder: the byte tokenizer and no cache
   bool shuffle = true;
   std::uint64_t seed = 0;
+  // Whether samples are separated into documents. The token that ends one is the encoder's.
+  DocumentBorders documents = {};
   bool test = false;  // also builds the split's test part
 };
 

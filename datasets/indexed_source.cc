@@ -37,6 +37,8 @@ std::size_t token_bytes(const std::string& path, int code) {
   }
 }
 
+constexpr std::int64_t kMostAtOnce = 1 << 13;  // documents whose begins are read together
+
 struct Counts {
   std::uint64_t sequences, boundaries;
 };
@@ -100,11 +102,66 @@ void check_documents(ByteReader& reader, const std::string& path, const Counts& 
   }
 }
 
+// Reads where documents begin in an .idx that has been checked. It is open only while it is read:
+// folders may have more pairs than a process may have files.
+class DocumentIndex {
+ public:
+  DocumentIndex(const std::string& path, std::int64_t sequences, std::size_t width,
+                std::int64_t size)
+      : file_(path), sequences_(sequences), width_(static_cast<std::int64_t>(width)), size_(size) {}
+
+  // The positions at which documents first, first + 1, … begin; the document after the last: the
+  // end. Error if the file has changed.
+  std::vector<std::int64_t> begins(std::int64_t first, std::int64_t count) const {
+    std::vector<std::int64_t> begins = entries(sequences_ + first, count);
+    for (const std::int64_t sequence : begins) need(sequence >= 0 && sequence <= sequences_);
+    // The pointers of the documents' first sequences are read together.
+    const std::int64_t low = std::ranges::min(begins), high = std::ranges::max(begins);
+    std::vector<std::int64_t> positions(begins.size());
+    for (std::int64_t from = low; from <= high; from += kPointersAtOnce) {
+      const std::int64_t to = std::min(from + kPointersAtOnce, high + 1);
+      const auto pointers = entries(from, std::min(to, sequences_) - from);
+      for (std::size_t i = 0; i < begins.size(); ++i) {
+        if (begins[i] < from || begins[i] >= to) continue;
+        positions[i] = begins[i] == sequences_
+                           ? size_
+                           : pointers[static_cast<std::size_t>(begins[i] - from)] / width_;
+        need(positions[i] >= 0 && positions[i] <= size_);
+      }
+    }
+    return positions;
+  }
+
+ private:
+  static constexpr std::int64_t kPointersAtOnce = 1 << 16;
+
+  // 8-byte entries behind the lengths: pointers, then document indices.
+  std::vector<std::int64_t> entries(std::int64_t at, std::int64_t count) const {
+    constexpr std::int64_t header = sizeof(kMagic) + 8 + 1 + 8 + 8;
+    std::vector<std::byte> bytes(static_cast<std::size_t>(8 * count));
+    file_.read_at(static_cast<std::uint64_t>(header + 4 * sequences_ + 8 * at), bytes);
+    std::vector<std::int64_t> list;
+    for (std::int64_t i = 0; i < count; ++i) {
+      list.push_back(load_little_endian<std::int64_t>(bytes.data() + 8 * i));
+    }
+    return list;
+  }
+  void need(bool unchanged) const {
+    if (!unchanged) throw Error(file_.path() + ": has changed since it was opened");
+  }
+
+  ReadFile file_;
+  std::int64_t sequences_, width_, size_;
+};
+
 }  // namespace
 
 IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size,
                              std::optional<TextOrigin> text)
-    : bin_(prefix + ".bin"), text_(std::move(text)), vocab_size_(vocab_size) {
+    : bin_(prefix + ".bin"),
+      text_(std::move(text)),
+      idx_(prefix + ".idx"),
+      vocab_size_(vocab_size) {
   const MappedFile index(prefix + ".idx");
   const std::string& path = index.path();
   ByteReader reader(index.bytes(), path);
@@ -124,6 +181,33 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size,
   }
   if (expected == 0) throw RequestError(fmt::format("{}: holds no token", bin_.path()));
   size_ = static_cast<std::int64_t>(expected / width);
+  sequences_ = static_cast<std::int64_t>(counts.sequences);
+  documents_ = static_cast<std::int64_t>(counts.boundaries) - 1;
+}
+
+std::vector<std::int64_t> IndexedSource::document_edges(std::int64_t begin,
+                                                        std::int64_t end) const {
+  const DocumentIndex index(idx_, sequences_, token_bytes(idx_, dtype_), size_);
+  std::int64_t first = 0, last = documents_;  // the edges first … last - 1 may lie before
+  while (first < last) {
+    const std::int64_t middle = first + (last - first) / 2;
+    if (index.begins(middle, 1).front() > begin) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
+  }
+  std::vector<std::int64_t> edges;
+  for (std::int64_t at_once = 8; first <= documents_;
+       at_once = std::min(2 * at_once, kMostAtOnce)) {
+    const std::int64_t count = std::min(at_once, documents_ + 1 - first);
+    for (const std::int64_t edge : index.begins(first, count)) {
+      if (edge > end) return edges;
+      if (edge > begin && (edges.empty() || edges.back() != edge)) edges.push_back(edge);
+    }
+    first += count;
+  }
+  return edges;
 }
 
 template <class Work>

@@ -35,6 +35,8 @@ class IndexedSource : public TokenSource {
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
   std::int64_t largest_token(std::int64_t most) const override;
+  bool has_documents() const override { return documents_ > 1; }
+  std::vector<std::int64_t> document_edges(std::int64_t begin, std::int64_t end) const override;
 
  private:
   // Calls work(T{}) with the type T of a token in the .bin.
@@ -46,9 +48,11 @@ class IndexedSource : public TokenSource {
 
   ReadFile bin_;
   std::optional<TextOrigin> text_;
+  std::string idx_;  // the path
   std::int64_t vocab_size_;
   int dtype_ = 0;  // the code in the .idx
   std::int64_t size_ = 0;
+  std::int64_t sequences_ = 0, documents_ = 0;
 };
 
 }  // namespace trident

@@ -39,6 +39,23 @@ class ConcatenatedSource : public TokenSource {
       begin += static_cast<std::int64_t>(count);
     }
   }
+  bool has_documents() const override { return true; }
+  std::vector<std::int64_t> document_edges(std::int64_t begin, std::int64_t end) const override {
+    std::vector<std::int64_t> edges;
+    auto at = static_cast<std::size_t>(std::ranges::upper_bound(begins_, begin) - begins_.begin());
+    for (--at; at < sources_.size() && begins_[at] < end; ++at) {
+      const TokenSource& source = *sources_[at];
+      const std::int64_t first = begins_[at], last = first + source.size();
+      const std::int64_t from = std::max(begin, first), to = std::min(end, last);
+      for (const std::int64_t edge : source.document_edges(from - first, to - first)) {
+        edges.push_back(first + edge);
+      }
+      if (to == last && from < last && (edges.empty() || edges.back() != last)) {
+        edges.push_back(last);
+      }
+    }
+    return edges;
+  }
   std::int64_t largest_token(std::int64_t most) const override {
     std::int64_t largest = -1;
     for (const auto& source : sources_) {

@@ -24,6 +24,14 @@ class TokenSource {
   // Reads tokens [begin, begin + out.size()); Error if the stream doesn't have them all. A token
   // outside [0, vocab_size) is a RequestError that names the file, the position and the token.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+  // Whether the source knows where documents begin: it has several.
+  virtual bool has_documents() const { return false; }
+  // The positions within (begin, end] at which a document begins or the last one ends, ascending.
+  // 0 <= begin <= end <= size().
+  virtual std::vector<std::int64_t> document_edges(std::int64_t begin, std::int64_t end) const {
+    static_cast<void>(begin), static_cast<void>(end);
+    return {};
+  }
   // For tokens that were made from a text: a hash of the text, the tokenizer and its options, equal
   // on all hosts. "" for other tokens; ranks then compare the files (token_source_files()).
   virtual const std::string& contents() const {

@@ -45,6 +45,15 @@ Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
   return runner_->finish();
 }
 
+double counted_tokens(const std::vector<HostMicroBatch>& batches, double all) {
+  double counted = 0;
+  for (const HostMicroBatch& batch : batches) {
+    if (batch.counted < 0) return all;
+    counted += static_cast<double>(batch.counted);
+  }
+  return counted;
+}
+
 std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
                                            const std::atomic<bool>* stop) {
   need_finished_step("mean_loss");
@@ -68,7 +77,7 @@ std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& ba
        mesh.group(mesh.moved(0, Group::pipeline, model_.last_stage_rank()), Group::loss)) {
     total += sums[2 * static_cast<std::size_t>(rank)];
   }
-  return total / model_.batch_tokens();
+  return total / counted_tokens(batches, model_.batch_tokens());
 }
 
 std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& batches) {

@@ -18,6 +18,9 @@
 
 namespace trident {
 
+// The tokens that count in micro-batches of all ranks, of which there are `all`.
+double counted_tokens(const std::vector<HostMicroBatch>&, double all);
+
 class Evaluator {
  public:
   // Runs the forward actions of the model's schedule. The model must outlive the evaluator.
@@ -25,9 +28,10 @@ class Evaluator {
   // As above, with lists that several ranks share.
   Evaluator(RankModel&, std::shared_ptr<const RunLists>);
 
-  // The mean loss over the tokens of these micro-batches of all ranks. Returns nullopt if any
-  // rank's `stop` (may be null) is set; all ranks return the same. Throws Error while the last
-  // update may be rolled back (Stepper::wait_for_result()). Collective over the world.
+  // The mean loss over the tokens that count in these micro-batches of all ranks; NaN if none does.
+  // Returns nullopt if any rank's `stop` (may be null) is set; all ranks return the same. Throws
+  // Error while the last update may be rolled back (Stepper::wait_for_result()). Collective over
+  // the world.
   std::optional<double> mean_loss(const std::vector<HostMicroBatch>&,
                                   const std::atomic<bool>* stop = nullptr);
 

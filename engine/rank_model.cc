@@ -87,6 +87,26 @@ bool RankModel::reads_tokens() const {
   });
 }
 
+namespace {
+
+// Where the document of each token begins in its sample.
+std::vector<std::int64_t> begins_of(const HostMicroBatch& host, std::int64_t tokens) {
+  if (!host.document_begins.empty()) return host.document_begins;
+  return std::vector<std::int64_t>(static_cast<std::size_t>(tokens));
+}
+
+// The place of each token in its document.
+std::vector<std::int32_t> positions_of(const HostMicroBatch& host, std::int64_t sequence,
+                                       std::int64_t tokens) {
+  std::vector<std::int32_t> positions;
+  for (const std::int64_t begin : begins_of(host, tokens)) {
+    positions.push_back(static_cast<std::int32_t>(std::ssize(positions) % sequence - begin));
+  }
+  return positions;
+}
+
+}  // namespace
+
 std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches,
                                           bool training) const {
   bool first = false, last = false;
@@ -114,6 +134,16 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
     batch.samples = uploaded(samples, host.sample_ids);
     if (first) batch.tokens = uploaded(tokens, host.tokens);
     if (last) batch.labels = uploaded(tokens, host.labels);
+    const bool plans = context_.is_planning();
+    if (config_.data.reset_attention_mask) {
+      batch.document_begins =
+          uploaded(tokens, plans ? std::vector<std::int64_t>() : begins_of(host, tokens))
+              .view({batch.batch, batch.sequence});
+    }
+    if (config_.data.reset_position_ids) {
+      batch.positions = uploaded(
+          tokens, plans ? std::vector<std::int32_t>() : positions_of(host, batch.sequence, tokens));
+    }
     result.push_back(std::move(batch));
   }
   return result;

@@ -90,8 +90,11 @@ StatisticSums ModelStageRunner::later_statistics(int microbatch) {
   return {statistic_table_, sums};
 }
 
-void ModelStageRunner::scale_losses(float scale) {
-  for (MicroBatch& batch : batches_) batch.loss_scale = scale;
+void ModelStageRunner::scale_losses(float scale, float auxiliary) {
+  for (MicroBatch& batch : batches_) {
+    batch.loss_scale = scale;
+    batch.auxiliary_scale = auxiliary;
+  }
 }
 
 Tensor ModelStageRunner::finish(bool continues) {

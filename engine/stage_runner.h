@@ -48,8 +48,9 @@ class ModelStageRunner final : public StageRunner {
   // micro-batches, or with `each_round` after each of them; nullptr for a pass without backward.
   void begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
              std::size_t microbatches = SIZE_MAX, bool each_round = false);
-  // Sets the losses' factor for the gradients of this pass, if it was not known at begin().
-  void scale_losses(float scale);
+  // Sets the factors of losses and of auxiliary losses for the gradients of this pass, if they were
+  // not known at begin().
+  void scale_losses(float scale, float auxiliary);
   // Ends the pass. Returns the sum of losses of each micro-batch (fp64 [m]) on the rank with the
   // last stage, else an undefined tensor. Waits (in the stream) for the sends, unless `continues`:
   // the next pass then continues with the micro-batches in flight.

@@ -19,7 +19,7 @@ StepCheck::StepCheck(ProcessGroup world, int losses, const StatisticTable& stati
     : world_(std::move(world)), losses_(losses), table_(statistics) {}
 
 void StepCheck::begin(Context& context, const Tensor& gradient_squares, const Tensor& statistics,
-                      const double* loss_sum, int place, RankRequests wishes, double tokens,
+                      const double* loss_sum, int place, RankRequests wishes, BatchTokens tokens,
                       Async async) {
   // Squares, the counts of ranks that want to stop and to save, the bits of each loss (0 on all
   // other ranks, so the sum keeps them), and the statistics.
@@ -47,13 +47,15 @@ StepResult StepCheck::end(Context& context) {
   for (int place = 0; place < losses_; ++place) {
     result.loss += std::bit_cast<double>(values[static_cast<std::size_t>(squares + 1 + place)]);
   }
-  result.loss /= tokens_;
+  result.tokens = tokens_;
+  result.empty = tokens_.counted == 0;
+  result.loss /= tokens_.counted;  // 0 / 0 is NaN
   result.grad_norm = std::sqrt(ExactSum::from_state(std::span(values).first<squares>()).value());
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   result.stop = values[squares] % kSave != 0;
   result.save = values[squares] / kSave != 0;
-  result.statistics =
-      table_.values(std::span(values).last(static_cast<std::size_t>(table_.elements())), tokens_);
+  result.statistics = table_.values(
+      std::span(values).last(static_cast<std::size_t>(table_.elements())), tokens_.all);
   return result;
 }
 

@@ -21,9 +21,16 @@ struct RankRequests {
   bool save = false;  // write a checkpoint
 };
 
+// The tokens of a global batch.
+struct BatchTokens {
+  double all = 1;
+  double counted = all;  // in the loss
+};
+
 // The result of a step, equal on all ranks. The figures are over the whole world.
 struct StepResult {
-  double loss = 0;               // mean over the tokens of the global batch
+  BatchTokens tokens;
+  double loss = 0;               // mean over the tokens of the global batch that count
   double grad_norm = 0;          // before clipping
   bool applied = true;           // false: loss or gradient not finite, weights unchanged
   bool stop = false;             // a rank asked to end the run
@@ -31,6 +38,7 @@ struct StepResult {
   double loss_scale = 1;         // of the checked gradients; grad_norm is without it
   bool only_overflowed = false;  // not applied, but only because of the loss scale, which can still
                                  // fall
+  bool empty = false;            // not applied, as no token of the batch counts; loss is NaN
   bool rolled_back = false;      // the weights had been updated optimistically
   StepStatistics statistics;     // of the model's modules
 };
@@ -47,10 +55,11 @@ class StepCheck {
 
   // Starts a check. `gradient_squares` is this rank's part (engine/gradient_norm.h), and so is
   // `statistics` (ModelStageRunner::statistics). `loss_sum` is the sum of its losses if this rank
-  // is the primary replica for its `place` among the losses, else null. `tokens` divides the
-  // losses. Async::yes returns at once.
+  // is the primary replica for its `place` among the losses, else null. The loss is divided by the
+  // tokens that count, auxiliary losses by all. Async::yes returns at once.
   void begin(Context&, const Tensor& gradient_squares, const Tensor& statistics,
-             const double* loss_sum, int place, RankRequests wishes, double tokens, Async async);
+             const double* loss_sum, int place, RankRequests wishes, BatchTokens tokens,
+             Async async);
   bool open() const { return open_; }
   const ProcessGroup& group() const { return world_; }
   // Waits for all ranks. Call it once after each begin().
@@ -64,7 +73,7 @@ class StepCheck {
   int losses_;
   const StatisticTable& table_;
   bool open_ = false;
-  double tokens_ = 1;
+  BatchTokens tokens_;
   Tensor shared_;
   Work work_;
   std::int64_t bytes_sent_ = 0;

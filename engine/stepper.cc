@@ -125,10 +125,16 @@ void Stepper::set_lists(std::shared_ptr<const RunLists> lists) {
   executed_ = &lists_->iterations.of(0);
 }
 
-double Stepper::batch_tokens() const {
-  return static_cast<double>(schedule().microbatches * config_.batch.micro_batch_size *
-                             config_.parallel.ranks(Group::batch)) *
-         static_cast<double>(config_.data.sequence_length);
+BatchTokens Stepper::tokens_of(const std::vector<HostMicroBatch>& batches) const {
+  const auto of_one =
+      static_cast<double>(config_.batch.micro_batch_size * config_.parallel.ranks(Group::batch)) *
+      static_cast<double>(config_.data.sequence_length);
+  BatchTokens tokens{of_one * schedule().microbatches, 0};
+  for (std::int64_t i = 0; i < schedule().microbatches; ++i) {
+    const std::int64_t counted = batches[static_cast<std::size_t>(i)].counted;
+    tokens.counted += counted < 0 ? of_one : static_cast<double>(counted);
+  }
+  return tokens;
 }
 
 bool Stepper::has_average() const {
@@ -166,7 +172,7 @@ bool Stepper::wait_for_result(StepResult& result) {
   // The loss has no scale, so a smaller scale doesn't help where the loss itself is not finite.
   result.only_overflowed =
       !result.applied && std::isfinite(result.loss) && loss_scale_.excuses_overflow();
-  loss_scale_.update(!result.applied);
+  if (!result.empty) loss_scale_.update(!result.applied);
   const bool right = result.applied && clipping(result) == 1.0;
   unclipped_ = right;
   const bool wrong = model_.provisional() && !right;
@@ -216,9 +222,9 @@ std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance
   const std::size_t length = lists_->warm_up.length[place];
   execute(list, 0, length, *runner_, trace_);
   const bool again = wait_for_result(result.previous.emplace());
-  result.ran =
-      !result.previous->stop && (result.previous->applied || result.previous->only_overflowed ||
-                                 config_.training.on_non_finite != "stop");
+  result.ran = !result.previous->stop &&
+               (result.previous->applied || result.previous->only_overflowed ||
+                result.previous->empty || config_.training.on_non_finite != "stop");
   if (result.ran && !again) return length;
   context_.synchronize();
   runner_->discard(lists_->warm_up.unmatched[place]);
@@ -226,10 +232,11 @@ std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance
   return 0;
 }
 
-void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Advance& result) {
+void Stepper::finish_step(const Tensor& losses, BatchTokens tokens, const StepRequest& request,
+                          Advance& result) {
   const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
-  const bool close =
-      request.close || keeps_gradients_ || !(unchecked_ || (post_validation() && unclipped_));
+  const bool close = request.close || keeps_gradients_ || tokens.counted == 0 ||
+                     !(unchecked_ || (post_validation() && unclipped_));
   const bool is_primary =
       topology_.place(Group::pipeline) == model_.last_stage_rank() && topology_.leads_layers();
   // Enqueued before the host waits for the loss.
@@ -237,7 +244,7 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   const double loss = is_primary ? sum_on_host(context_, losses) : 0;
   check_.begin(context_, squares, runner_->statistics(), is_primary ? &loss : nullptr,
                topology_.place(Group::loss),
-               {request.stop != nullptr && request.stop->load(), request.save}, batch_tokens(),
+               {request.stop != nullptr && request.stop->load(), request.save}, tokens,
                close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;
   model_.set_provisional(optimistic);
@@ -267,10 +274,12 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   }
   learning_rate_ = request.learning_rate;
   // PipeDream's update uses the mean over the tokens of one micro-batch of all data-parallel ranks.
-  const double tokens = batch_tokens();
-  const double mean_over = updates_each_microbatch() ? tokens / schedule().microbatches : tokens;
+  const BatchTokens tokens = tokens_of(batches);
+  const double updates = updates_each_microbatch() ? schedule().microbatches : 1;
   gradient_scale_ = loss_scale_.value();
-  runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
+  const double counted = tokens.counted > 0 ? tokens.counted : 1;  // else all gradients are 0
+  runner_->scale_losses(static_cast<float>(gradient_scale_ / (counted / updates)),
+                        static_cast<float>(gradient_scale_ / (tokens.all / updates)));
   begin_gradients();
   if (const auto* again = std::exchange(in_flight_, nullptr)) {
     execute(again->actions, *runner_, repeated_);
@@ -282,7 +291,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   if (!updates_each_microbatch()) finish_gradients();
   context_.mark(clock_.reduced);
   if (check_.open()) wait_for_result(result.previous.emplace());
-  finish_step(losses, request, result);
+  finish_step(losses, tokens, request, result);
   context_.synchronize();
   return result;
 }

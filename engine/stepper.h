@@ -130,7 +130,8 @@ class Stepper {
 
  private:
   bool updates_each_microbatch() const { return schedule().updates == Updates::each_microbatch; }
-  double batch_tokens() const;  // of an iteration, all ranks
+  // Of this iteration, all ranks.
+  BatchTokens tokens_of(const std::vector<HostMicroBatch>&) const;
   void keep_for_roll_back();
   // Of all gradients, and of the counts by which experts are balanced.
   void begin_gradients();
@@ -145,7 +146,8 @@ class Stepper {
   // actions of `list` that remain valid.
   std::size_t run_warm_up(const std::vector<LoweredAction>& list, Advance& result);
   // Step check, update, and gathering of the updated weights.
-  void finish_step(const Tensor& losses, const StepRequest& request, Advance& result);
+  void finish_step(const Tensor& losses, BatchTokens tokens, const StepRequest& request,
+                   Advance& result);
   // Updates the weights by the reduced gradients, as a step's result says.
   void update(double clipping);
   void update(const StepResult&);

@@ -39,7 +39,6 @@ struct QueryKeyValue {
 QueryKeyValue split_qkv(const AttentionShape&, const Tensor& qkv);
 
 // The keys that a query sees: from its own position backwards, within its window and its document.
-// So far only the kernels' tests set document_begins: models take a sample as one document.
 struct AttentionMask {
   std::int64_t query_begin = 0, key_begin = 0;  // positions of a sample's first query and key
   std::int64_t window = 0;  // the most keys that a query sees, its own included; 0: no limit

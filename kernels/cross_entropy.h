@@ -3,9 +3,10 @@
 // never gathered.
 //
 // Letters: T tokens, V' columns on this rank. The first `valid` columns are real; the others are
-// padding and do not contribute. e is the label smoothing. Logits (T, V') are fp32, bf16 or fp16.
-// Each function checks its arguments (Error if one does not fit), enqueues the work on the
-// context's stream and returns; see kernels/backend.h.
+// padding and do not contribute. A label below 0 doesn't count: its loss and its row of the
+// gradient are 0 (torch.nn.CrossEntropyLoss's ignore_index). e is the label smoothing. Logits (T,
+// V') are fp32, bf16 or fp16. Each function checks its arguments (Error if one does not fit),
+// enqueues the work on the context's stream and returns; see kernels/backend.h.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +32,7 @@ void cross_entropy_maximum(Context&, const CrossEntropyShape&, const Tensor& log
 // Row 0: the sum of exp(logit - maximum).
 // Row 1: the target's logit - maximum, 0 if another rank has the target.
 // Row 2: the sum of logit - maximum, 0 without label smoothing.
+// For a label below 0 row 0 is 1 on the rank with column 0; all else is 0.
 void cross_entropy_statistics(Context&, const CrossEntropyShape&, const Tensor& logits,
                               const Tensor& labels, const Tensor& maximum,
                               const Tensor& statistics);

@@ -84,6 +84,10 @@ void rotary(Context& context, const RotaryArgs& args) {
              "positions " + std::to_string(args.begin) + " to " +
                  std::to_string(args.begin + args.sequence),
              "up to " + std::to_string(args.tabulated()));
+  if (args.row_positions) {
+    check.dtype(args.row_positions, "row_positions", DType::i32);
+    check.shape(args.row_positions, "row_positions", {args.batch * args.sequence});
+  }
   launch(context, &Backend::rotary, args);
 }
 

@@ -62,7 +62,8 @@ struct RotaryArgs {
   bool interleaved = false;  // the pairs are (2i, 2i + 1), as in the paper
   RotaryFrequencies frequencies;
   bool inverse = false;
-  std::int64_t begin = 0;      // position of each sample's first row
+  std::int64_t begin = 0;  // position of each sample's first row
+  Tensor row_positions;    // (B·S) i32: the position of each row instead; none: begin + its place
   std::int64_t positions = 0;  // size of the table kept between calls, >= begin + S; 0: S
 
   std::int64_t tabulated() const { return positions > 0 ? positions : sequence; }

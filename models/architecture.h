@@ -24,7 +24,7 @@ class Architecture {
  public:
   virtual ~Architecture() = default;
 
-  // The names of its tensors and keys in other programs\' files, for as long as this object lives.
+  // The names of its tensors and keys in other programs' files, for as long as this object lives.
   virtual const FamilyFormats& formats() const = 0;
 
   // The constraints on a config with this model. Its name is the key in the ArchitectureSet.

@@ -98,6 +98,7 @@ void Attention::prepare(Context& context, const MicroBatch& batch, Saved& saved)
   RotaryArgs args = rotary_of(shape, saved.qk);
   args.frequencies = frequencies_;
   args.begin = batch.begin;
+  args.row_positions = batch.positions;
   args.positions = batch.cache != nullptr ? batch.cache->positions() : 0;
   rotary(context, args);
 }
@@ -107,7 +108,7 @@ AttentionArgs Attention::core_args(const MicroBatch& batch, const Saved& saved) 
           .in = operands(saved.qk, saved.qkv),
           .out = saved.out,
           .log_sum_exp = saved.log_sum_exp,
-          .mask = {.window = window_},
+          .mask = {.window = window_, .document_begins = batch.document_begins},
           .sinks = sinks_ ? sinks_.acquire(batch.version).tensor() : Tensor(),
           .dropout = dropout_of(batch),
           .head_offset = head_offset_};
@@ -215,6 +216,7 @@ void Attention::prepare_backward(Context& context, const MicroBatch& batch, Save
   if (rotary_) {
     RotaryArgs args = rotary_of(shape_of(batch), saved.grad_qk);
     args.frequencies = frequencies_;
+    args.row_positions = batch.positions;
     args.inverse = true;
     rotary(context, args);
   }

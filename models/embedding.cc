@@ -2,6 +2,7 @@
 
 #include "core/rng.h"
 #include "kernels/dropout.h"
+#include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 
 namespace trident {
@@ -49,7 +50,13 @@ std::vector<std::shared_ptr<Parameter>> Embedding::parameters() const {
 Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tensor&,
                           SavedActivationsPtr& saved) const {
   Tensor x = lookup_.forward(context, batch.version, batch.tokens, dtype_);
-  if (positions_) {
+  if (positions_ && batch.positions) {
+    const Tensor rows = context.empty(x.shape(), x.dtype(), Category::activation);
+    embedding_forward(context, {.ids = batch.positions.rows(parallel_.first_row(x), x.dim(0)),
+                                .table = positions_.acquire(batch.version).tensor(),
+                                .out = rows});
+    add(context, rows, x);
+  } else if (positions_) {
     position_forward(context, {.x = x,
                                .table = positions_.acquire(batch.version).tensor(),
                                .sequence = batch.sequence,
@@ -91,7 +98,12 @@ Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, cons
 void Embedding::backward_weight(Context& context, const MicroBatch& batch,
                                 SavedActivationsPtr& saved) const {
   const Tensor gradient = static_cast<EmbeddingActivations&>(*saved).gradient;
-  if (positions_) {
+  if (positions_ && batch.positions) {
+    embedding_backward(context,
+                       {.ids = batch.positions.rows(parallel_.first_row(gradient), gradient.dim(0)),
+                        .grad_out = gradient,
+                        .grad_table = positions_.gradient(context)});
+  } else if (positions_) {
     position_backward(context, {.grad_x = gradient,
                                 .grad_table = positions_.gradient(context),
                                 .sequence = batch.sequence,

@@ -72,6 +72,7 @@ void LatentAttention::rotate(Context& context, const MicroBatch& batch, const He
                    .frequencies = frequencies_,
                    .inverse = inverse,
                    .begin = batch.begin,
+                   .row_positions = batch.positions,
                    .positions = batch.cache != nullptr ? batch.cache->positions() : 0});
 }
 
@@ -171,7 +172,8 @@ AttentionArgs LatentAttention::core_args(const MicroBatch& batch, const Saved& s
                  {saved.keys_and_values.values, 0}},
           .out = saved.out,
           .log_sum_exp = saved.log_sum_exp,
-          .mask = {.query_begin = continues ? batch.begin : 0},
+          .mask = {.query_begin = continues ? batch.begin : 0,
+                   .document_begins = batch.document_begins},
           .dropout = {.probability = batch.training ? dropout_ : 0.0f,
                       .key = dropout_key_,
                       .samples = batch.samples},

@@ -52,11 +52,15 @@ struct MicroBatch {
   std::int64_t sequence = 0;  // S
   Tensor samples;             // (B) i64: global sample numbers, which key the dropout masks
   Tensor tokens;              // (T) i32; defined on the stage with the embedding
-  Tensor labels;              // (T) i32; defined on the stage with the loss
-  bool training = true;       // false: no dropout
-  // Gradients are of loss_scale · Σ (losses + auxiliary losses) over tokens. Known to backward; to
-  // forward on the last stage alone.
-  float loss_scale = 1;
+  Tensor labels;              // (T) i32; defined on the stage with the loss. Below 0: doesn't count
+  // Where samples consist of documents. (B, S) i64: the place in the sample at which each token's
+  // document begins, before which attention doesn't look.
+  Tensor document_begins;
+  Tensor positions;      // (T) i32: the position of each token; none: its place in the sample
+  bool training = true;  // false: no dropout
+  // Gradients are of loss_scale · Σ losses over the tokens that count, and of auxiliary_scale · Σ
+  // auxiliary losses over all tokens. Known to backward; to forward on the last stage alone.
+  float loss_scale = 1, auxiliary_scale = 1;
   WeightVersion version = 0;
   // For a micro-batch that continues texts: `begin` positions of each text are in `cache` already,
   // and the modules add the positions of this one. Without a cache, texts begin here.

@@ -236,7 +236,7 @@ void Router::add_balancing_loss(Context& context, const MicroBatch& batch, const
 void Router::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_weights,
                             const Tensor& grad_x, Saved& saved) const {
   saved.grad_logits = context.empty(saved.logits.shape(), DType::f32, Category::activation);
-  if (saved.shares) scale(context, saved.shares, batch.loss_scale);
+  if (saved.shares) scale(context, saved.shares, batch.auxiliary_scale);
   route_backward(context, {.shape = shape_.router,
                            .logits = saved.logits,
                            .experts = saved.chosen,
@@ -244,7 +244,7 @@ void Router::backward_input(Context& context, const MicroBatch& batch, const Ten
                            .grad_probabilities = saved.shares,
                            .sequence = balanced_tokens(batch),
                            .first_row = saved.first_row,
-                           .grad_square = shape_.z_loss * batch.loss_scale,
+                           .grad_square = shape_.z_loss * batch.auxiliary_scale,
                            .grad_logits = saved.grad_logits});
   const Tensor weight = product_weight(context, batch);
   // A product's operands have one type.

@@ -98,6 +98,7 @@ Json metrics_line(const IterationMetrics& m) {
             {"loss_scale", m.loss_scale},
             {"skipped", m.skipped}};
   if (m.weight_version) line["weight_version"] = *m.weight_version;
+  if (m.counted_tokens) line["counted_tokens"] = *m.counted_tokens;
   if (m.save_pause_ms) line["save_pause_ms"] = *m.save_pause_ms;
   if (m.failed_saves) line["failed_saves"] = *m.failed_saves;
   if (!m.validation_loss.empty()) line["validation_loss"] = validation_json(m);
@@ -151,6 +152,8 @@ IterationMetrics metrics_of_line(const Json& line) {
       read_map(value, m.parts_ms, number);
     } else if (name == "weight_version") {
       m.weight_version = whole(value);
+    } else if (name == "counted_tokens") {
+      m.counted_tokens = whole(value);
     } else if (name == "save_pause_ms") {
       m.save_pause_ms = number(value);
     } else if (name == "failed_saves") {

@@ -148,6 +148,9 @@ void RunFiles::write(const IterationMetrics& m) {
   }
   for (const auto& [part, ms] : m.parts_ms) scalars.emplace_back("parts_ms/" + part, ms);
   if (m.save_pause_ms) scalars.emplace_back("saves/save_pause_ms", *m.save_pause_ms);
+  if (m.counted_tokens) {
+    scalars.emplace_back("data/counted_tokens", static_cast<double>(*m.counted_tokens));
+  }
   if (m.failed_saves) {
     scalars.emplace_back("saves/failed_saves", static_cast<double>(*m.failed_saves));
   }

@@ -256,7 +256,15 @@ struct DataConfig {
   std::int64_t sequence_length = 0;           // derived: model.max_position_embeddings
   bool shuffle = true;
   std::int64_t seed = 1234;
+  // Documents within a sample: attention and positions begin anew, the last label doesn't count.
+  bool reset_attention_mask = false, reset_position_ids = false, eod_mask_loss = false;
+  std::string packing = "concatenate";  // "concatenate", "best_fit"
+  std::int64_t packing_window = 8192;   // documents
 
+  bool separates_documents() const {
+    return reset_attention_mask || reset_position_ids || eod_mask_loss;
+  }
+  bool packs_documents() const { return packing == "best_fit"; }
   // `split` as three fractions that sum to 1: training, validation, test ({1, 0, 0} for "").
   std::array<double, 3> split_fractions() const;
   bool operator==(const DataConfig&) const = default;

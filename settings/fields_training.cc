@@ -280,6 +280,31 @@ std::vector<Field> data_fields() {
        .member = member(&D::seed),
        .doc = "Seed of the order of samples.",
        .range = from(0, 9007199254740991.0)},
+      {.path = "/data/reset_attention_mask",
+       .member = member(&D::reset_attention_mask),
+       .doc =
+           "Attention doesn't look beyond the beginning of a document. Documents are those of the "
+           "source; where it is one document, each ends with the end of text."},
+      {.path = "/data/reset_position_ids",
+       .member = member(&D::reset_position_ids),
+       .doc = "Positions begin anew at each document."},
+      {.path = "/data/eod_mask_loss",
+       .member = member(&D::eod_mask_loss),
+       .doc =
+           "The last token of a document doesn't count in the loss: its label is the first token "
+           "of the next one. The mean is over the labels that count in the global batch; a batch "
+           "without one is skipped."},
+      {.path = "/data/packing",
+       .member = member(&D::packing),
+       .doc =
+           "concatenate: a sample is a range of the stream; best_fit: documents are packed into "
+           "samples, longer ones cut, and the room that is left is padding, which doesn't count.",
+       .choices = {{"concatenate"}, {"best_fit"}}},
+      {.path = "/data/packing_window",
+       .member = member(&D::packing_window),
+       .doc = "best_fit: so many consecutive documents are packed together.",
+       .unit = "documents",
+       .range = from(1, 1e6)},
   };
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <tuple>
 
 #include "settings/fields.h"
 #include "settings/paths.h"
@@ -31,6 +32,42 @@ void validate_data(const DataConfig& data, Problems& problems) {
       problems.add("/data/tokenizer/path",
                    "is missing; type \"file\" needs the path of a tokenizer.json");
     }
+  }
+}
+
+// Refuses documents within samples where a part of the model or of the schedule takes a sample as
+// one.
+void validate_documents(const Config& config, Problems& problems) {
+  const DataConfig& data = config.data;
+  const std::vector<std::tuple<const char*, bool, std::string>> asked{
+      {"/data/reset_attention_mask", data.reset_attention_mask, "true"},
+      {"/data/reset_position_ids", data.reset_position_ids, "true"},
+      {"/data/eod_mask_loss", data.eod_mask_loss, "true"},
+      {"/data/packing", data.packs_documents(), "\"best_fit\""}};
+  for (const auto& [path, is_asked, value] : asked) {
+    if (!is_asked || !problems.sound(path)) continue;
+    if (config.model.mtp_num_layers > 0 && problems.sound(kMtpLayers)) {
+      problems.add(path, value +
+                             " doesn't go with model.mtp_num_layers: a further token may lie in "
+                             "another document; leave one of the two out");
+      continue;
+    }
+    const bool counts = data.eod_mask_loss || data.packs_documents();
+    const bool decides =
+        path == std::string("/data/eod_mask_loss") || path == std::string("/data/packing");
+    if (counts && decides && problems.sound(kSchedule) && !schedule_constraints(config).flushed) {
+      problems.add(path, fmt::format("{} needs the number of labels that count before a "
+                                     "micro-batch's backward, but schedule \"{}\" begins "
+                                     "micro-batches of later iterations; leave it out, or use a "
+                                     "schedule that is flushed, such as \"1f1b\"",
+                                     value, config.pipeline.schedule));
+    }
+  }
+  if (data.packing_window != DataConfig().packing_window && !data.packs_documents() &&
+      problems.sound({"/data/packing", "/data/packing_window"})) {
+    problems.add("/data/packing_window",
+                 "does nothing for packing \"concatenate\"; leave it out, or "
+                 "use packing \"best_fit\"");
   }
 }
 
@@ -221,6 +258,7 @@ void validate(const Config& config, Problems& problems) {
   validate_layout(config, problems);
   validate_optimizer(config, problems);
   validate_precision(config, problems);
+  validate_documents(config, problems);
   validate_data(config.data, problems);
   validate_checkpoint(config.checkpoint, problems);
   validate_sizes(config, problems);

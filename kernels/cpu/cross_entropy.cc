@@ -50,6 +50,11 @@ void cross_entropy_statistics(const Access& access, Context& context,
     context.team().parallel_for(
         rows, grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t) {
+            if (label[t] < 0) {
+              to[t] = shape.begin == 0 ? 1.0f : 0.0f;
+              to[rows + t] = to[2 * rows + t] = 0;
+              continue;
+            }
             float totals[2];
             leaves.shifted_sums(x + t * columns, shape.valid, largest[t], totals);
             const std::int64_t target = column_of(shape, label[t]);
@@ -90,6 +95,10 @@ void cross_entropy_gradient(const Access& access, Context& context, const CrossE
         logits.dim(0), grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t) {
             T* const row = x + t * columns;
+            if (label[t] < 0) {
+              std::fill(row, row + columns, T(0.0f));
+              continue;
+            }
             const std::int64_t target = column_of(shape, label[t]);
             float at_target = 0;
             if (target >= 0) {  // from the logit: a bf16 gradient is already rounded

@@ -60,6 +60,7 @@ void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
 
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {
   const std::int64_t half = args.head_dim / 2, s = args.sequence, row = args.x.rows.dim(1);
+  const auto* const positions = data<std::int32_t>(access, args.row_positions);
   State& state = state_of(context);
   const float* const cosines = state.rotary_table(access, context, args);
   const float* const sines = cosines + args.tabulated() * half;
@@ -69,7 +70,8 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
     context.team().parallel_for(
         args.batch * s, grain_rows(row), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t) {
-            const std::int64_t at = (args.begin + t % s) * half;
+            const std::int64_t at =
+                (positions != nullptr ? positions[t] : args.begin + t % s) * half;
             for (std::int64_t head = 0; head < args.heads; ++head) {
               T* const first = x + t * row + head * args.head_stride();
               if (args.interleaved) {

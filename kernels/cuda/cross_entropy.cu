@@ -133,6 +133,11 @@ __device__ inline std::int64_t column_of(const CrossEntropyShape& shape, std::in
   return column >= 0 && column < shape.valid ? column : -1;
 }
 
+template <class T>
+__device__ inline void clear_row(T* row, std::int64_t columns) {
+  for (std::int64_t i = threadIdx.x; i < columns; i += row_threads) row[i] = rounded<T>(0.0f);
+}
+
 template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     maximum_kernel(std::int64_t columns, std::int64_t valid, const T* logits, float* maximum) {
@@ -151,6 +156,12 @@ __global__ void __launch_bounds__(row_threads)
                       const T* logits, const std::int32_t* labels, const float* maximum,
                       float* statistics) {
   const std::int64_t t = blockIdx.x;
+  if (labels[t] < 0) {  // the same in all threads of the block
+    if (threadIdx.x < 3) {
+      statistics[threadIdx.x * rows + t] = threadIdx.x == 0 && shape.begin == 0 ? 1.0f : 0.0f;
+    }
+    return;
+  }
   const T* const row = logits + t * columns;
   const float largest = maximum[t];
   float exponentials = 0, shifts = 0;
@@ -190,6 +201,7 @@ __global__ void __launch_bounds__(row_threads)
                     float scale) {
   const std::int64_t t = blockIdx.x;
   T* const row = logits + t * columns;
+  if (labels[t] < 0) return clear_row(row, columns);
   const float largest = maximum[t], inverse = 1.0f / statistics[t];
   const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
   const float at_target = 1 - shape.label_smoothing;
@@ -217,6 +229,11 @@ __global__ void __launch_bounds__(row_threads, Wide&& Gradient ? 2 : 3)
                  const std::int32_t* labels, float* losses, float scale, std::int64_t kept) {
   const std::int64_t t = blockIdx.x;
   T* const row = logits + t * columns;
+  if (labels[t] < 0) {
+    if (threadIdx.x == 0) losses[t] = 0;
+    if constexpr (Gradient) clear_row(row, columns);
+    return;
+  }
   const std::int64_t target = column_of(shape, labels[t]);
   // Read before any thread can have changed it.
   const double target_logit = target < 0 ? 0.0 : static_cast<double>(to_float(row[target]));

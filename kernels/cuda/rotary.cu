@@ -27,11 +27,18 @@ template <class T>
 struct Rotate {
   T* x;
   const float *cosines, *sines;
-  std::int64_t row;  // elements of a token in x
+  std::int64_t row;               // elements of a token in x
+  const std::int32_t* positions;  // of each row; null: begin + the place in the sample
   unsigned sequence, begin;
   int half, pairs;  // pairs in a head, pairs in all heads
   int stride;       // elements from head to head
   bool inverse;
+  // The first element of a row's part of a table.
+  __device__ std::int64_t row_in_table(unsigned at) const {
+    return static_cast<std::int64_t>(
+               positions != nullptr ? positions[at] : static_cast<int>(begin + at % sequence)) *
+           half;
+  }
 };
 
 // A block handles one token and some of its pairs, so that no thread divides 64-bit numbers.
@@ -42,8 +49,7 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   const int pair = i % a.half;
   T* const first =
       a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + i / a.half * a.stride + pair;
-  const std::int64_t at =
-      static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
+  const std::int64_t at = a.row_in_table(blockIdx.x) + pair;
   const Packed<N, T> raw_x = fetch<N>(first), raw_y = fetch<N>(first + a.half);
   float x[N], y[N], c[N], s[N];
   load(a.cosines + at, c);
@@ -69,8 +75,7 @@ __global__ void __launch_bounds__(256) rotate_neighbours_kernel(Rotate<T> a) {
   const int pair = i % a.half;
   T* const x =
       a.x + static_cast<std::int64_t>(blockIdx.x) * a.row + i / a.half * a.stride + 2 * pair;
-  const std::int64_t at =
-      static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
+  const std::int64_t at = a.row_in_table(blockIdx.x) + pair;
   const float c = a.cosines[at], s = a.inverse ? -a.sines[at] : a.sines[at];
   const float first = to_float(x[0]), second = to_float(x[1]);
   x[0] = rounded<T>(fmaf(-second, s, first * c));
@@ -101,6 +106,7 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
                       .cosines = table,
                       .sines = table + args.tabulated() * half,
                       .row = args.x.rows.dim(1),
+                      .positions = data<std::int32_t>(access, args.row_positions),
                       .sequence = static_cast<unsigned>(args.sequence),
                       .begin = static_cast<unsigned>(args.begin),
                       .half = half,

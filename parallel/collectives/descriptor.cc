@@ -97,7 +97,7 @@ std::int64_t CountsTable::hash() const {
   const auto* const bytes = reinterpret_cast<const char*>(counts.data());
   const std::uint64_t hash =
       content_hash(std::string_view(bytes, counts.size() * sizeof(counts[0])));
-  return static_cast<std::int64_t>((hash ^ from_step) >> 1);
+  return static_cast<std::int64_t>((hash ^ (std::uint64_t{from_step} << 1)) >> 1);
 }
 
 std::string rank_list(std::span<const int> ranks) {

@@ -117,8 +117,9 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
   metrics.tflops = flops_ * part / iteration.seconds * 1e-12;
-  // A step that is faster than the best known rate raises that rate, so MFU never exceeds 1.
-  summary_.rate.reached(metrics.tflops * 1e12);
+  // A step that is faster than the best known rate raises that rate, so MFU never exceeds 1. Where
+  // attention leaves out other documents, a step has fewer FLOPs than are counted.
+  if (!config_.data.reset_attention_mask) summary_.rate.reached(metrics.tflops * 1e12);
   const double rate = summary_.rate.total();
   metrics.mfu = rate > 0 ? std::min(1.0, metrics.tflops * 1e12 / rate) : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
@@ -139,6 +140,9 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.statistics = step.statistics;
   leave_out_lists(metrics, iteration.k + 1 == config_.training.train_iters);
   if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
+  if (step.tokens.counted != step.tokens.all) {
+    metrics.counted_tokens = static_cast<std::int64_t>(step.tokens.counted);
+  }
   if (config_.checkpoint.save_interval > 0 || config_.checkpoint.local.interval > 0) {
     metrics.save_pause_ms = iteration.save_pause_ms;
     metrics.failed_saves = iteration.failed_saves;

@@ -39,7 +39,10 @@ DataSpec data_spec(const Config& config, const std::string& written, const TextA
                            !is_iteration(config.checkpoint.load)),
       .texts = texts,
       .shuffle = config.data.shuffle,
-      .seed = static_cast<std::uint64_t>(config.data.seed)};
+      .seed = static_cast<std::uint64_t>(config.data.seed),
+      .documents = {.wanted = config.data.separates_documents(),
+                    .mask_labels = config.data.eod_mask_loss,
+                    .window = config.data.packs_documents() ? config.data.packing_window : 0}};
   const auto sources = [](const std::vector<DataSource>& from) {
     std::vector<SourceSpec> to;
     for (const DataSource& source : from) to.push_back({source.path, source.weight});

@@ -184,25 +184,32 @@ std::vector<std::pair<std::string, double>> TrainingRun::validate() {
   const std::int64_t batches = inputs_.config.training.eval_iters;
   std::vector<std::pair<std::string, double>> losses;
   for (std::size_t set = 0; set < data_.validation_sets(); ++set) {
-    double total = 0;
+    double total = 0, weights = 0;
     for (std::int64_t i = 0; i < batches; ++i) {
-      const auto loss = evaluator_.mean_loss(data_.validation(set, i), hooks_.stop);
+      const std::vector<HostMicroBatch> batch = data_.validation(set, i);
+      // A batch's share of the tokens that count; 1 where all do.
+      const double weight = counted_tokens(batch, model_.batch_tokens()) / model_.batch_tokens();
+      const auto loss = evaluator_.mean_loss(batch, hooks_.stop);
       if (!loss) {
         stopped_ = true;
         return {};
       }
-      total += *loss;
+      if (weight > 0) total += weight * *loss;
+      weights += weight;
     }
-    losses.emplace_back(data_.validation_name(set), total / static_cast<double>(batches));
+    losses.emplace_back(data_.validation_name(set), total / weights);
   }
   return losses;
 }
 
 void TrainingRun::report_skipped(std::int64_t k, const StepResult& step) {
   const std::int64_t first = inputs_.begin.batches.first_sample(k);
-  const std::string what = fmt::format(
-      "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
-      std::abs(step.loss), step.grad_norm, first, inputs_.begin.batches.first_sample(k + 1) - 1);
+  const std::int64_t last = inputs_.begin.batches.first_sample(k + 1) - 1;
+  const std::string what =
+      step.empty
+          ? fmt::format("iteration {}: no label of samples {} to {} counts", k + 1, first, last)
+          : fmt::format("iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}",
+                        k + 1, std::abs(step.loss), step.grad_norm, first, last);
   if (stepper_.updates_unchecked()) {
     failure_ = what + "; " + stepper_.schedule().kind + " has updated the weights meanwhile";
     return;
@@ -211,7 +218,7 @@ void TrainingRun::report_skipped(std::int64_t k, const StepResult& step) {
     reporter_.message(what + fmt::format("; step skipped, at loss scale {}", step.loss_scale));
     return;
   }
-  if (inputs_.config.training.on_non_finite == "stop") {
+  if (!step.empty && inputs_.config.training.on_non_finite == "stop") {
     failure_ = what +
                "; no weight was changed by this iteration "
                "(training.on_non_finite: \"skip\" skips such a step and continues)";

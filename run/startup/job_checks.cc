@@ -196,6 +196,11 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
                       *set->parts()[i].source, alike);
     }
   }
+  if (inputs.datasets.train && inputs.datasets.train->end_of_document()) {
+    alike.push_back({"token that ends a document",
+                     std::to_string(*inputs.datasets.train->end_of_document()),
+                     "give all ranks a tokenizer of the same contents"});
+  }
   compare_ranks(inputs.config, inputs.start.weights, alike, devices, launch);
 }
 

@@ -32,8 +32,8 @@ struct Shared {
   std::string ranks;  // which cores or GPUs ranks share, "" where each has its own
 };
 
-// Loss curve, validation loss, measured and predicted bubble and memory, paths of written files.
-// and a generated text. `columns` is the line width, 0 for unlimited.
+// Loss curve, validation loss, measured and predicted bubble and memory, paths of written files, a
+// generated text. `columns` is the line width, 0 for unlimited.
 std::string closing_text(const PipelineConfig&, const Plan&, const TrainingSummary&, const Shared&,
                          int columns = 0);
 

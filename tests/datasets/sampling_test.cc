@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <map>
 #include <numeric>
+#include <random>
 #include <set>
 
 #include "base/error.h"
@@ -206,6 +208,168 @@ TEST(BatchSampler, WithoutTokensOnlySamplesAreNumbered) {
   sampler.fill(2, 1, batch);
   EXPECT_THAT(batch.sample_ids, ElementsAre(10, 11));
   EXPECT_TRUE(batch.tokens.empty() && batch.labels.empty());
+}
+
+// Tokens 0, 1, 2, … whose documents begin at 3, 4, 9 and 17.
+class WithDocuments : public Counting {
+ public:
+  WithDocuments() : Counting(41, 0) {}
+  bool has_documents() const override { return true; }
+  std::vector<std::int64_t> document_edges(std::int64_t begin, std::int64_t end) const override {
+    std::vector<std::int64_t> edges;
+    for (const std::int64_t edge : {3, 4, 9, 17, 41}) {
+      if (edge > begin && edge <= end) edges.push_back(edge);
+    }
+    return edges;
+  }
+};
+
+TEST(BatchSampler, SeparatesSamplesIntoDocuments) {
+  const auto data = [](DocumentBorders borders, std::shared_ptr<const TokenSource> source) {
+    return std::make_shared<Dataset>(std::vector<DataPart>{{std::move(source), 0, 41, 1}}, 8,
+                                     SampleOrder{.shuffle = false}, borders);
+  };
+  HostMicroBatch batch;
+  const auto fill = [&](DocumentBorders borders, int place, bool tokens,
+                        std::shared_ptr<const TokenSource> source) {
+    BatchSampler sampler(data(borders, std::move(source)), {.global_batch_size = 4,
+                                                            .micro_batch_size = 1,
+                                                            .place = place,
+                                                            .places = 2,
+                                                            .tokens = tokens});
+    sampler.fill(0, 0, batch);
+  };
+  const auto known = std::make_shared<WithDocuments>();
+  fill({.wanted = true, .mask_labels = true}, 0, true, known);  // sample 0; the other place has 2
+  EXPECT_THAT(batch.tokens, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(batch.labels, ElementsAre(1, 2, -1, -1, 5, 6, 7, 8));
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 0, 0, 3, 4, 4, 4, 4));
+  EXPECT_EQ(batch.counted, 16 - 2 - 1);
+  fill({.wanted = true, .mask_labels = true}, 1, true, known);
+  EXPECT_THAT(batch.labels, ElementsAre(-1, 18, 19, 20, 21, 22, 23, 24));
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 1, 1, 1, 1, 1, 1, 1));
+  EXPECT_EQ(batch.counted, 13);
+  // A stage without tokens has the borders, too.
+  fill({.wanted = true, .mask_labels = true}, 0, false, known);
+  EXPECT_TRUE(batch.labels.empty());
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 0, 0, 3, 4, 4, 4, 4));
+  EXPECT_EQ(batch.counted, 13);
+  fill({.wanted = true}, 0, true, known);
+  EXPECT_THAT(batch.labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_EQ(batch.counted, -1);
+  fill({}, 0, true, known);
+  EXPECT_TRUE(batch.document_begins.empty());
+  // One document in the source: a token ends each, and belongs to it.
+  const auto unknown = std::make_shared<Counting>(41, 0);
+  fill({.wanted = true, .mask_labels = true, .eod = 2}, 0, true, unknown);
+  EXPECT_THAT(batch.labels, ElementsAre(1, 2, -1, 4, 5, 6, 7, 8));
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 0, 0, 3, 3, 3, 3, 3));
+  fill({.wanted = true, .mask_labels = true, .eod = 7}, 0, true, unknown);
+  EXPECT_THAT(batch.labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, -1));
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THROW(data({.wanted = true}, unknown), RequestError);
+}
+
+using Lengths = std::vector<std::int64_t>;
+
+// Documents of these lengths, in tokens 0, 1, 2, …
+class OfLengths : public Counting {
+ public:
+  explicit OfLengths(const Lengths& lengths)
+      : Counting(std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}), 0) {
+    for (const std::int64_t length : lengths) {
+      edges_.push_back((edges_.empty() ? 0 : edges_.back()) + length);
+    }
+  }
+  bool has_documents() const override { return true; }
+  std::vector<std::int64_t> document_edges(std::int64_t begin, std::int64_t end) const override {
+    std::vector<std::int64_t> edges;
+    std::ranges::copy_if(edges_, std::back_inserter(edges),
+                         [&](std::int64_t edge) { return edge > begin && edge <= end; });
+    return edges;
+  }
+
+ private:
+  std::vector<std::int64_t> edges_;
+};
+
+TEST(Packing, PutsEachPieceIntoTheFullestRowThatHasRoom) {
+  const auto lengths_of = [](const std::vector<std::int64_t>& edges) {
+    std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> rows;
+    for (const PackedRow& row : pack_window(edges, 10)) {
+      auto& lengths = rows.emplace_back();
+      for (const PackedPiece& piece : row) lengths.emplace_back(piece.begin, piece.length);
+    }
+    return rows;
+  };
+  // Lengths 4, 7, 23, 3, 6, 1: the third is cut into 10, 10 and 3.
+  const std::vector<std::int64_t> edges{100, 104, 111, 134, 137, 143, 144};
+  using Row = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(lengths_of(edges), (std::vector<Row>{{{111, 10}},
+                                                 {{121, 10}},
+                                                 {{104, 7}, {131, 3}},
+                                                 {{137, 6}, {100, 4}},
+                                                 {{134, 3}, {143, 1}}}));
+  const auto rows = pack_window(edges, 10);
+  EXPECT_TRUE(rows[0][0].continues && rows[1][0].continues);
+  EXPECT_FALSE(rows[2][1].continues);
+}
+
+TEST(Packing, TakesEachTokenOnceAnEpoch) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 20; ++round) {
+    Lengths lengths(40 + random() % 50);
+    for (std::int64_t& length : lengths) length = 1 + static_cast<std::int64_t>(random() % 60);
+    const OfLengths source(lengths);
+    const std::int64_t window = 1 + static_cast<std::int64_t>(random() % 40);
+    // A part begins and ends within documents.
+    const std::int64_t begin = 7, end = source.size() - 5, s = 32;
+    const PackedDocuments packed(source, begin, end,
+                                 {.sequence = s, .window = window, .most_bytes = round % 2});
+    std::multiset<std::int64_t> seen;
+    for (std::int64_t i = packed.rows(); i-- > 0;) {
+      std::int64_t length = 0;
+      for (const PackedPiece& piece : packed.row(i)) {
+        length += piece.length;
+        for (std::int64_t t = 0; t < piece.length; ++t) seen.insert(piece.begin + t);
+      }
+      EXPECT_TRUE(length >= 1 && length <= s);
+    }
+    EXPECT_EQ(std::ssize(seen), end - begin);
+    EXPECT_EQ(std::ssize(std::set(seen.begin(), seen.end())), end - begin);
+    EXPECT_TRUE(*seen.begin() == begin && *seen.rbegin() == end - 1);
+  }
+}
+
+TEST(BatchSampler, RowsOfPackedDocumentsArePadded) {
+  const auto source = std::make_shared<OfLengths>(Lengths{5, 11, 2, 1});
+  const auto batch_of = [&](bool mask) {
+    const auto data = std::make_shared<Dataset>(
+        std::vector<DataPart>{{source, 0, source->size(), 1}}, 8, SampleOrder{.shuffle = false},
+        DocumentBorders{.mask_labels = mask, .window = 100});
+    EXPECT_EQ(data->samples_per_epoch(), 3);  // 8 of the 11; 5 and 3; 2 and 1
+    BatchSampler sampler(data, {.global_batch_size = 3, .micro_batch_size = 3});
+    HostMicroBatch batch;
+    sampler.fill(0, 0, batch);
+    return batch;
+  };
+  const HostMicroBatch batch = batch_of(true);
+  EXPECT_THAT(batch.tokens, ElementsAre(5, 6, 7, 8, 9, 10, 11, 12,  //
+                                        0, 1, 2, 3, 4, 13, 14, 15,  //
+                                        16, 17, 18, 0, 0, 0, 0, 0));
+  EXPECT_THAT(batch.labels, ElementsAre(6, 7, 8, 9, 10, 11, 12, 13,  // the document goes on
+                                        1, 2, 3, 4, -1, 14, 15, -1,  //
+                                        17, -1, -1, -1, -1, -1, -1, -1));
+  EXPECT_THAT(batch.document_begins, ElementsAre(0, 0, 0, 0, 0, 0, 0, 0,  //
+                                                 0, 0, 0, 0, 0, 5, 5, 5,  //
+                                                 0, 0, 2, 3, 3, 3, 3, 3));
+  EXPECT_EQ(batch.counted, 8 + 6 + 1);
+  const HostMicroBatch unmasked = batch_of(false);
+  EXPECT_EQ(unmasked.tokens, batch.tokens);
+  EXPECT_THAT(unmasked.labels, ElementsAre(6, 7, 8, 9, 10, 11, 12, 13,  //
+                                           1, 2, 3, 4, 13, 14, 15, -1,  //
+                                           17, 18, -1, -1, -1, -1, -1, -1));
+  EXPECT_EQ(unmasked.counted, 8 + 7 + 2);
 }
 
 TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {

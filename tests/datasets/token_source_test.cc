@@ -15,6 +15,7 @@
 namespace trident {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -77,6 +78,39 @@ class TokenSources : public ::testing::Test {
   }
   TempDir dir_;
 };
+
+// The second document is empty, the third has two sequences, and the last one is empty.
+TEST_F(TokenSources, APairKnowsItsDocuments) {
+  Index index;
+  index.lengths = {3, 2, 1, 4};
+  index.pointers = {0, 6, 10, 12};
+  index.documents = {0, 1, 1, 3, 4, 4};
+  write_pair(index, std::string(20, '\0'));
+  const auto source = open_token_source(dir_ / "c", 100);
+  EXPECT_TRUE(source->has_documents());
+  EXPECT_THAT(source->document_edges(0, 10), ElementsAre(3, 6, 10));
+  EXPECT_THAT(source->document_edges(3, 9), ElementsAre(6));
+  EXPECT_THAT(source->document_edges(2, 3), ElementsAre(3));
+  EXPECT_THAT(source->document_edges(6, 9), ElementsAre());
+  EXPECT_THAT(source->document_edges(0, 0), ElementsAre());
+
+  // Of several pairs each begins a document.
+  fs::create_directory(dir_ / "all");
+  for (const char* name : {"a", "b"}) {
+    spit(dir_ / (std::string("all/") + name + ".idx"), index.bytes());
+    spit(dir_ / (std::string("all/") + name + ".bin"), std::string(20, '\0'));
+  }
+  const auto all = open_token_source(dir_ / "all", 100);
+  EXPECT_TRUE(all->has_documents());
+  EXPECT_THAT(all->document_edges(0, 20), ElementsAre(3, 6, 10, 13, 16, 20));
+  EXPECT_THAT(all->document_edges(9, 13), ElementsAre(10, 13));
+  EXPECT_THAT(all->document_edges(10, 12), ElementsAre());
+
+  Index one;
+  one.documents = {0, 3};
+  write_pair(one, std::string(10, '\0'));
+  EXPECT_FALSE(open_token_source(dir_ / "c", 100)->has_documents());
+}
 
 TEST_F(TokenSources, TextIsOneTokenAByte) {
   spit(dir_ / "t.txt", "Az\n\xff");

@@ -119,7 +119,8 @@ MicroBatch Serial::micro_batch(const HostMicroBatch& data) {
   const double mean_over = each_microbatch_ ? tokens_ / static_cast<double>(m_) : tokens_;
   MicroBatch batch{.batch = samples,
                    .sequence = length / samples,
-                   .loss_scale = static_cast<float>(1.0 / mean_over)};
+                   .loss_scale = static_cast<float>(1.0 / mean_over),
+                   .auxiliary_scale = static_cast<float>(1.0 / mean_over)};
   batch.samples =
       context_.from_host<std::int64_t>({samples}, data.sample_ids, Category::activation);
   batch.tokens = context_.from_host<std::int32_t>({length}, data.tokens, Category::activation);
@@ -155,7 +156,7 @@ void Serial::run(std::int64_t n, bool complete) {
 // Returns the gradient's norm.
 double Serial::update() {
   gradients_.finish(context_);
-  check_.begin(context_, gradient_squares(context_, buckets_, topology_), {}, nullptr, 0, {}, 1,
+  check_.begin(context_, gradient_squares(context_, buckets_, topology_), {}, nullptr, 0, {}, {},
                Async::no);
   const double norm = check_.end(context_).grad_norm;
   const double limit = config_.gradient_clipping;

@@ -546,6 +546,34 @@ TEST_P(AttentionTest, RotaryTurnsNeighboursOfPartsOfHeads) {
   }
 }
 
+TEST_P(AttentionTest, RotaryTakesAPositionForEachRow) {
+  constexpr std::int64_t rows = 12, positions = 9;
+  const Values own{0, 1, 2, 3, 0, 1, 0, 0, 1, 8, 5, 2};
+  for (const std::int64_t d : {6, 32}) {
+    const AttentionShape shape{2, rows / 2, 4, 2, d};
+    const Values before = random(rows * shape.row(), "x");
+    for (const bool interleaved : {false, true}) {
+      const Tensor together = put(before, {rows, shape.row()});
+      RotaryArgs args = rotary_of(shape, together);
+      args.positions = positions;
+      args.interleaved = interleaved;
+      args.row_positions = put_as(DType::i32, own, {rows});
+      rotary(context, args);
+      const Values got = get(together);
+      const Tensor one_by_one = put(before, {rows, shape.row()});
+      for (std::int64_t row = 0; row < rows; ++row) {
+        args.batch = args.sequence = 1;
+        args.x = {one_by_one.rows(row, 1), 0};
+        args.row_positions = Tensor();
+        args.begin = static_cast<std::int64_t>(reference::at(own, row));
+        rotary(context, args);
+      }
+      EXPECT_EQ(got, get(one_by_one)) << d;
+      EXPECT_NE(got, before);
+    }
+  }
+}
+
 TEST_P(AttentionTest, RotaryContinuesAfterOtherPositions) {
   const AttentionShape full{1, 9, 4, 2, 6};
   const Values x = random(9 * full.row(), "x");

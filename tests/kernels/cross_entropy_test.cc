@@ -195,6 +195,49 @@ TEST_P(CrossEntropyTest, UnshardedRowsGiveLossAndGradientAtOnce) {
                Error);
 }
 
+// The other rows keep their bits, in one call and in the steps of two slices of the vocabulary.
+TEST_P(CrossEntropyTest, ALabelBelowZeroGivesNoLossAndNoGradient) {
+  constexpr std::int64_t vocabulary = 37, width = 20;
+  const Values logits = random(tokens * vocabulary, "logits", 3), all = labels(vocabulary);
+  Values some = all;
+  for (const std::size_t t : {0, 3, 4}) some[t] = t == 3 ? -100 : -1;
+  const auto counts = [&](std::int64_t t) { return reference::at(some, t) >= 0; };
+  const auto expect_rows = [&](const Values& got, const Values& want, std::int64_t columns) {
+    for (std::int64_t i = 0; i < tokens * columns; ++i) {
+      EXPECT_EQ(reference::at(got, i), counts(i / columns) ? reference::at(want, i) : 0) << i;
+    }
+  };
+  for (const float smoothing : {0.0f, 0.1f}) {
+    std::vector<Values> losses, gradients;
+    for (const Values& label : {all, some}) {
+      const Tensor x = put(logits, {tokens, vocabulary}), loss = empty_f32({tokens});
+      const Tensor of = put_as(DType::i32, label, {tokens});
+      cross_entropy(context, {0, vocabulary, vocabulary, smoothing}, x, of, loss, 0.5f);
+      losses.push_back(get(loss));
+      gradients.push_back(get(x));
+      const std::vector<Slice> slices = sliced(logits, vocabulary, width, smoothing);
+      Values sums(3 * tokens, 0.0);
+      const Tensor maximum = put_as(DType::f32, Values(tokens, 3), {tokens});
+      for (const Slice& s : slices) {
+        cross_entropy_statistics(context, s.shape, s.logits, of, maximum, s.statistics);
+        const Values got = get(s.statistics);
+        for (std::size_t i = 0; i < got.size(); ++i) sums[i] += got[i];
+      }
+      const Tensor total = put_as(DType::f32, sums, {3, tokens});
+      cross_entropy_losses(context, slices[0].shape, total, loss);
+      losses.push_back(get(loss));
+      for (const Slice& s : slices) {
+        cross_entropy_gradient(context, s.shape, s.logits, of, maximum, total, 0.5f);
+        gradients.push_back(get(s.logits));
+      }
+    }
+    for (std::size_t i = 0; i < 2; ++i) expect_rows(losses[2 + i], losses[i], 1);
+    for (std::size_t i = 0; i < 3; ++i) {
+      expect_rows(gradients[3 + i], gradients[i], i == 0 ? vocabulary : width);
+    }
+  }
+}
+
 // Some logits may be -infinity, also a complete pack and the first ones of a thread.
 TEST_P(CrossEntropyTest, MinusInfinityCountsNothing) {
   constexpr std::int64_t columns = 5003;

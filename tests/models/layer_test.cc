@@ -93,7 +93,8 @@ MicroBatch micro_batch(Context& context, const TransformerShape& shape, int micr
           .samples = context.from_host<std::int64_t>({kBatch}, samples, Category::activation),
           .tokens = context.from_host<std::int32_t>({kRows}, batch.tokens, Category::activation),
           .labels = context.from_host<std::int32_t>({kRows}, batch.labels, Category::activation),
-          .loss_scale = kLossScale};
+          .loss_scale = kLossScale,
+          .auxiliary_scale = kLossScale};
 }
 
 // One rank's module, with weights by the library's own rule, except that none are constant.

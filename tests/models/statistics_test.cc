@@ -89,7 +89,7 @@ class Penalised final : public Module {
     auto& saved = static_cast<PenalisedActivations&>(*kept);
     const Tensor grad = context.empty(grad_y.shape(), grad_y.dtype(), Category::activation);
     const float factor =
-        batch.loss_scale * coefficient * 2 / static_cast<float>(grad_y.dim(1));
+        batch.auxiliary_scale * coefficient * 2 / static_cast<float>(grad_y.dim(1));
     context.stream().enqueue([=, y = std::exchange(saved.y, {})](const Access& access) {
       for (std::int64_t i = 0; i < grad.numel(); ++i) {
         data<float>(access, grad)[i] =

@@ -54,6 +54,7 @@ optimizer: type params/lr params/betas params/eps params/weight_decay params/mom
 scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milestones
   num_cycles cycle_mult wsd_decay_iters wsd_decay_style
 data: train validation split tokenizer/type tokenizer/path tokenizer/errors tokenizer/eos_token json_key append_eod cache_path sequence_length shuffle seed
+  reset_attention_mask reset_position_ids eod_mask_loss packing packing_window
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
   ema_decay on_non_finite max_skipped_steps
 checkpoint: load exclude_from_loading key_mapping grow_vocabulary resume save overwrite save_interval save_total_limit save_every_keep

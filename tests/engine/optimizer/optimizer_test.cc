@@ -279,7 +279,7 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
     StepCheck check(own.model.topology().world, own.model.topology().of(Group::shard).size(),
                     own.model.statistics());
     check.begin(context, gradient_squares(context, own.model.buckets(), own.model.topology()), {},
-                nullptr, 0, {}, 1, Async::no);
+                nullptr, 0, {}, {}, Async::no);
     const double found = check.end(context).grad_norm;
     if (own.model.topology().world.rank() == 0) norm = found;
   });
