@@ -48,7 +48,7 @@ def measure(arguments, folder, settings):
     fixed = {"data.train": json.dumps([{"path": f"{folder}/tokens"}]),
              "data.sequence_length": arguments.sequence, "logging.dir": run,
              "model.max_position_embeddings": arguments.sequence, "logging.overwrite": "true",
-             "batch.micro_batch_size": 1, "batch.global_batch_size": 1, "checkpoint": "null",
+             "batch.micro_batch_size": 1, "batch.global_batch_size": 1, "scheduler.warmup_iters": 0, "checkpoint": "null",
              "data.validation": "null", "data.split": "null", "data.tokenizer": "null", "logging.tensorboard": "false",
              "training.train_iters": arguments.steps + 1, "training.train_epochs": "null",
              "runtime.threads_per_rank": arguments.threads, "logging.trace": "false"}
