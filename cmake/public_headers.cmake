@@ -38,7 +38,7 @@ set(TRIDENT_INCLUDED_HEADERS
     checkpoint/checkpoint_folder.h checkpoint/found_on_nodes.h checkpoint/kept_on_node.h checkpoint/manifest.h
     checkpoint/starts.h checkpoint/taken_parts.h
     datasets/batch_sizes.h datasets/dataset.h datasets/datasets.h datasets/document_encoder.h datasets/indexed_writer.h
-    datasets/interleave.h datasets/source_files.h datasets/text_marks.h datasets/token_source.h datasets/tokenize.h
+    datasets/interleave.h datasets/packing.h datasets/source_files.h datasets/text_marks.h datasets/token_source.h datasets/tokenize.h
     datasets/tokenizer/tokenizer.h formats/hugging_face/hugging_face_extras.h
     engine/optimizer/optimizer_registry.h report/best_rates.h report/iteration_metrics.h
     report/product_rate.h run/startup/bf16_products.h kernels/cpu_library.h
