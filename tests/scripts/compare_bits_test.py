@@ -117,9 +117,9 @@ class CompareBits(unittest.TestCase):
 
     @unittest.skipIf(PROGRAM is None, "needs the program")
     def test_the_program_takes_every_config(self):
-        for name in ("text.txt", "other.txt"):
-            (self.folder / name).write_text("letters " * 5000)
-        for case in load().cases():
+        script = load()
+        script.write_texts(self.folder)
+        for case in script.cases():
             if case.kind != "local":
                 continue
             (self.folder / "config.json").write_text(json.dumps(case.config))
