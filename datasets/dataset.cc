@@ -32,9 +32,8 @@ Dataset::Dataset(std::vector<DataPart> parts, std::int64_t sequence_length, Samp
     if (!borders_.are_needed() || borders_.eod || part.source->has_documents()) continue;
     throw RequestError(
         fmt::format("{}: is one document, and no token ends documents; give a tokenizer of type "
-                    "\"file\" with an "
-                    "end of text (and data.append_eod), or leave out data.reset_attention_mask, "
-                    "reset_position_ids, eod_mask_loss and packing",
+                    "\"file\" with an end of text (and data.append_eod), or leave out "
+                    "data.reset_attention_mask, reset_position_ids, eod_mask_loss and packing",
                     part.source->path()));
   }
   if (borders_.window > 0) {

@@ -4,9 +4,9 @@
 // tokens holds floor((n - 1) / s) ranges, where s is the sequence length. Range i is the part's
 // tokens [i·s, i·s + s]: s inputs and their s labels, shifted by one. Parts repeat epoch
 // by epoch. With shuffle, each epoch of each part has its own permutation, which depends on the
-// data seed, the dataset's name, the part and the epoch (permutation.h). Nothing is precomputed or
-// stored, so no rank has to build an index for the others, and every layout of ranks sees the same
-// samples in the same order.
+// data seed, the dataset's name, the part and the epoch (permutation.h). Every layout of ranks sees
+// the same samples in the same order. No rank builds an index for the others: of ranges nothing is
+// precomputed, of packed documents each process keeps a few bytes a row.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ struct DocumentBorders {
 struct Sample {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;  // -1: doesn't count
-  std::vector<std::int64_t>
-      document_begins;  // the place of each input's document; {}: one document
+  // The place in the sample at which each input's document begins; {}: one document.
+  std::vector<std::int64_t> document_begins;
 };
 
 struct SampleOrder {
@@ -90,7 +90,6 @@ class Dataset {
   std::int64_t counted(const Location& location) const;
 
  private:
-  std::int64_t samples_of(const DataPart& part) const;
   // The places within a range of the stream, 1 to s, at which a document begins.
   std::vector<std::int64_t> borders(const Location& location) const;
   void read_row(const Location& location, bool tokens, Sample& sample) const;

@@ -32,7 +32,7 @@ struct IterationMetrics {
   // The number of updates of the weights that were evaluated and are saved; asynchronous schedules
   // only.
   std::optional<std::int64_t> weight_version;
-  std::optional<std::int64_t> counted_tokens;  // in the loss, where not all do
+  std::optional<std::int64_t> counted_tokens;  // in the loss, where some may not count
   // If checkpoints are saved: the time that rank 0 has waited for saves since the previous
   // iteration, and the total number of failed saves.
   std::optional<double> save_pause_ms;

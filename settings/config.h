@@ -265,6 +265,8 @@ struct DataConfig {
     return reset_attention_mask || reset_position_ids || eod_mask_loss;
   }
   bool packs_documents() const { return packing == "best_fit"; }
+  // Whether labels of a batch may not count.
+  bool masks_labels() const { return eod_mask_loss || packs_documents(); }
   // `split` as three fractions that sum to 1: training, validation, test ({1, 0, 0} for "").
   std::array<double, 3> split_fractions() const;
   bool operator==(const DataConfig&) const = default;

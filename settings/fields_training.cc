@@ -302,7 +302,7 @@ std::vector<Field> data_fields() {
        .choices = {{"concatenate"}, {"best_fit"}}},
       {.path = "/data/packing_window",
        .member = member(&D::packing_window),
-       .doc = "best_fit: so many consecutive documents are packed together.",
+       .doc = "The number of consecutive documents that best_fit packs together.",
        .unit = "documents",
        .range = from(1, 1e6)},
   };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
-#include <tuple>
 
 #include "settings/fields.h"
 #include "settings/paths.h"
@@ -39,23 +38,22 @@ void validate_data(const DataConfig& data, Problems& problems) {
 // one.
 void validate_documents(const Config& config, Problems& problems) {
   const DataConfig& data = config.data;
-  const std::vector<std::tuple<const char*, bool, std::string>> asked{
-      {"/data/reset_attention_mask", data.reset_attention_mask, "true"},
-      {"/data/reset_position_ids", data.reset_position_ids, "true"},
-      {"/data/eod_mask_loss", data.eod_mask_loss, "true"},
-      {"/data/packing", data.packs_documents(), "\"best_fit\""}};
-  for (const auto& [path, is_asked, value] : asked) {
+  struct Key {
+    const char* path;
+    bool is_asked, masks_labels;
+    const char* value = "true";
+  };
+  for (const auto& [path, is_asked, masks_labels, value] :
+       {Key{"/data/reset_attention_mask", data.reset_attention_mask, false},
+        Key{"/data/reset_position_ids", data.reset_position_ids, false},
+        Key{"/data/eod_mask_loss", data.eod_mask_loss, true},
+        Key{"/data/packing", data.packs_documents(), true, "\"best_fit\""}}) {
     if (!is_asked || !problems.sound(path)) continue;
     if (config.model.mtp_num_layers > 0 && problems.sound(kMtpLayers)) {
-      problems.add(path, value +
-                             " doesn't go with model.mtp_num_layers: a further token may lie in "
-                             "another document; leave one of the two out");
-      continue;
-    }
-    const bool counts = data.eod_mask_loss || data.packs_documents();
-    const bool decides =
-        path == std::string("/data/eod_mask_loss") || path == std::string("/data/packing");
-    if (counts && decides && problems.sound(kSchedule) && !schedule_constraints(config).flushed) {
+      problems.add(path, fmt::format("{} doesn't go with model.mtp_num_layers: a further token may "
+                                     "lie in another document; leave one of the two out",
+                                     value));
+    } else if (masks_labels && problems.sound(kSchedule) && !schedule_constraints(config).flushed) {
       problems.add(path, fmt::format("{} needs the number of labels that count before a "
                                      "micro-batch's backward, but schedule \"{}\" begins "
                                      "micro-batches of later iterations; leave it out, or use a "

@@ -140,7 +140,7 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.statistics = step.statistics;
   leave_out_lists(metrics, iteration.k + 1 == config_.training.train_iters);
   if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
-  if (step.tokens.counted != step.tokens.all) {
+  if (config_.data.masks_labels()) {
     metrics.counted_tokens = static_cast<std::int64_t>(step.tokens.counted);
   }
   if (config_.checkpoint.save_interval > 0 || config_.checkpoint.local.interval > 0) {

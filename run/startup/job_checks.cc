@@ -196,10 +196,15 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
                       *set->parts()[i].source, alike);
     }
   }
-  if (inputs.datasets.train && inputs.datasets.train->end_of_document()) {
-    alike.push_back({"token that ends a document",
-                     std::to_string(*inputs.datasets.train->end_of_document()),
+  const auto add_end = [&](const std::string& set, const Dataset* data) {
+    if (data == nullptr || !data->end_of_document()) return;
+    alike.push_back({"token that ends a document of data." + set,
+                     std::to_string(*data->end_of_document()),
                      "give all ranks a tokenizer of the same contents"});
+  };
+  add_end("train", inputs.datasets.train.get());
+  for (const auto& [name, set] : inputs.datasets.validation) {
+    add_end(name.empty() ? "validation" : "validation." + name, set.get());
   }
   compare_ranks(inputs.config, inputs.start.weights, alike, devices, launch);
 }
