@@ -9,7 +9,6 @@
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/head_rows.h"
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/simd/amx.h"
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
@@ -250,15 +249,14 @@ void merge(const simd::Leaves<T>& leaves, const simd::AttentionTask<T>& task,
   }
 }
 
-// The loops of this context's instruction set, with products of tiles where native bf16 products
-// are allowed.
+// The loops of this context's instruction set, with native bf16 products where they are allowed.
 template <class T>
 simd::Leaves<T> loops_of(Context& context) {
   simd::Leaves<T> leaves = state_of(context).table->get<T>();
   if constexpr (std::is_same_v<T, BFloat16>) {
-    if (multiplies_by_tiles(context)) {
-      leaves.attention_forward = simd::amx::attention_forward;
-      leaves.attention_backward = simd::amx::attention_backward;
+    if (const simd::Bf16Loops* const native = native_bf16_loops(context)) {
+      leaves.attention_forward = native->attention_forward;
+      leaves.attention_backward = native->attention_backward;
     }
   }
   return leaves;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/cpu/kernels.h"
-#include "kernels/cpu/simd/amx.h"
+#include "kernels/cpu/simd/bf16_loops.h"
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
@@ -264,11 +264,11 @@ void multiply_weight(const simd::Table& table, const Runs& runs, const Operands<
   }
 }
 
-// ---- bf16 by AMX tiles ----
+// ---- bf16 by native products ----
 //
-// As above, with blocks that fit the same scratch memory. Terms are added in steps of 32, in
+// As above, with blocks that fit the same scratch memory. Terms are added in
 // ascending order, so an element of a row doesn't depend on the others here either.
-namespace tiles {
+namespace bf16 {
 
 constexpr std::int64_t most_rows = 240, columns = 96, terms = 512;
 constexpr std::int64_t weight_rows = 192, weight_columns = 128, weight_terms = 256;
@@ -278,6 +278,7 @@ static_assert(weight_rows * weight_terms / 2 + weight_columns * weight_terms / 2
               scratch_floats);
 
 using Table = simd::Table;
+using Bf16Loops = simd::Bf16Loops;
 using Pair = std::uint32_t;
 
 // The rows of an expert in blocks of about equal size: f(the rows' numbers).
@@ -297,8 +298,8 @@ void each_block(const Runs& runs, std::int64_t expert, const F& f) {
 }
 
 // c = a b or a bᵀ for the columns of a task.
-void multiply(const Table& table, const Runs& runs, const Operands<BFloat16>& x, const Task& task,
-              bool transposed, float* scratch) {
+void multiply(const Bf16Loops& native, const Table& table, const Runs& runs,
+              const Operands<BFloat16>& x, const Task& task, bool transposed, float* scratch) {
   auto* const left = reinterpret_cast<BFloat16*>(scratch);
   auto* const right = reinterpret_cast<Pair*>(scratch + most_rows * terms / 2);
   float* const result = scratch + (most_rows + columns) * terms / 2;
@@ -310,16 +311,16 @@ void multiply(const Table& table, const Runs& runs, const Operands<BFloat16>& x,
     for (std::int64_t k0 = 0; k0 < x.k; k0 += terms) {
       const std::int64_t own = std::min(terms, x.k - k0), whole = rounded_up(own, 32);
       if (transposed) {
-        simd::amx::pack_right_transposed({matrix + k0, x.k}, count, width, own, right);
+        native.pack_right_transposed({matrix + k0, x.k}, count, width, own, right);
       } else {
-        simd::amx::pack_right({matrix + k0 * x.n, x.n}, own, count, right);
+        native.pack_right({matrix + k0 * x.n, x.n}, own, count, right);
       }
       for (std::int64_t i = 0; i < height; ++i) {
         BFloat16* const to = left + i * whole;
         std::copy_n(x.a + rows[static_cast<std::size_t>(i)] * x.k + k0, own, to);
         std::fill(to + own, to + whole, BFloat16());
       }
-      simd::amx::products(left, whole, right, result, rounded_up(height, 16), width, whole, k0 > 0);
+      native.products(left, whole, right, result, rounded_up(height, 16), width, whole, k0 > 0);
     }
     for (std::int64_t i = 0; i < height; ++i) {
       table.bf16.from_f32(result + i * width,
@@ -329,8 +330,9 @@ void multiply(const Table& table, const Runs& runs, const Operands<BFloat16>& x,
 }
 
 template <class U>
-void multiply_weight(const Table& table, const Runs& runs, const Operands<BFloat16>& x, U* c,
-                     bool accumulate, const Task& task, float* scratch) {
+void multiply_weight(const Bf16Loops& native, const Table& table, const Runs& runs,
+                     const Operands<BFloat16>& x, U* c, bool accumulate, const Task& task,
+                     float* scratch) {
   auto* const left = reinterpret_cast<BFloat16*>(scratch);
   auto* const right = reinterpret_cast<Pair*>(scratch + weight_rows * weight_terms / 2);
   float* const result = scratch + (weight_rows + weight_columns) * weight_terms / 2;
@@ -349,10 +351,10 @@ void multiply_weight(const Table& table, const Runs& runs, const Operands<BFloat
       const Run own = runs.of(s, task.expert);
       for (std::int64_t r = own.begin; r < own.end; r += weight_terms) {
         const std::int64_t some = std::min(weight_terms, own.end - r);
-        simd::amx::pack_right({x.b + r * x.n + task.begin, x.n}, some, count, right);
-        simd::amx::pack_left_transposed({x.a + r * m + i, m}, some, height, left, weight_terms);
-        simd::amx::products(left, weight_terms, right, result, rounded_up(height, 16), width,
-                            rounded_up(some, 32), r > own.begin);
+        native.pack_right({x.b + r * x.n + task.begin, x.n}, some, count, right);
+        native.pack_left_transposed({x.a + r * m + i, m}, some, height, left, weight_terms);
+        native.products(left, weight_terms, right, result, rounded_up(height, 16), width,
+                        rounded_up(some, 32), r > own.begin);
       }
       if (own.size() == 0) continue;
       for (std::int64_t j = 0; j < height; ++j) {
@@ -370,7 +372,7 @@ void multiply_weight(const Table& table, const Runs& runs, const Operands<BFloat
   }
 }
 
-}  // namespace tiles
+}  // namespace bf16
 
 void reserve(const Access& access, Context& context) {
   state_of(context).scratch(
@@ -387,10 +389,10 @@ void grouped_gemm(const Access& access, Context& context, const GroupedGemmArgs&
                         args.a.dim(1), args.c.dim(1)};
     const simd::Table& table = *state_of(context).table;
     if constexpr (std::is_same_v<T, BFloat16>) {
-      if (multiplies_by_tiles(context)) {
-        run(access, context, tasks_of(runs, x.n, tiles::columns, 4), x.k,
+      if (const simd::Bf16Loops* const native = native_bf16_loops(context)) {
+        run(access, context, tasks_of(runs, x.n, bf16::columns, 4), x.k,
             [&](const Task& task, float* scratch) {
-              tiles::multiply(table, runs, x, task, args.transpose_b, scratch);
+              bf16::multiply(*native, table, runs, x, task, args.transpose_b, scratch);
             });
         return;
       }
@@ -415,10 +417,10 @@ void grouped_weight_gemm(const Access& access, Context& context,
         if (runs.rows(e) == 0) std::fill_n(c + e * m * n, m * n, U{});
       }
       if constexpr (std::is_same_v<T, BFloat16>) {
-        if (multiplies_by_tiles(context)) {
-          run(access, context, tasks_of(runs, n, tiles::weight_columns, 4), m,
+        if (const simd::Bf16Loops* const native = native_bf16_loops(context)) {
+          run(access, context, tasks_of(runs, n, bf16::weight_columns, 4), m,
               [&](const Task& task, float* scratch) {
-                tiles::multiply_weight(table, runs, x, c, args.accumulate, task, scratch);
+                bf16::multiply_weight(*native, table, runs, x, c, args.accumulate, task, scratch);
               });
           return;
         }

@@ -11,15 +11,18 @@ simd::Isa default_isa() {
   return std::min(simd::best_isa(), product_instructions().isa);
 }
 
-// Whether oneDNN's products and attention's may use AMX.
-static bool has_tiles() {
-  return product_instructions().amx && simd::allows_amx();
+// By the instructions that oneDNN's products use, so that ONEDNN_MAX_CPU_ISA limits both.
+static const simd::Bf16Loops* bf16_loops_of(simd::Isa isa) {
+  const ProductInstructions found = product_instructions();
+  if (isa != simd::Isa::avx512 || !found.bf16) return nullptr;
+  if (found.amx && simd::allows_amx()) return &simd::amx::bf16_loops;
+  return simd::has_avx512_bf16() ? &simd::avx512_bf16::bf16_loops : nullptr;
 }
 
 State::State()
     : table(&simd::table(default_isa())),
-      bf16_tiles(has_tiles()),
-      native_bf16_products(product_instructions().bf16) {}
+      native_bf16_products(product_instructions().bf16),
+      bf16_loops(bf16_loops_of(table->isa)) {}
 
 State::~State() = default;
 
@@ -41,7 +44,7 @@ void use_isa(Context& context, simd::Isa isa) {
     State& state = state_of(context);
     state.table = table;
     state.native_bf16_products = table->isa == simd::Isa::avx512 && product_instructions().bf16;
-    state.bf16_tiles = table->isa == simd::Isa::avx512 && has_tiles();
+    state.bf16_loops = bf16_loops_of(table->isa);
   });
 }
 

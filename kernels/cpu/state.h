@@ -9,6 +9,7 @@
 
 #include "core/context.h"
 #include "kernels/by_dtype.h"
+#include "kernels/cpu/simd/bf16_loops.h"
 #include "kernels/cpu/simd/table.h"
 #include "kernels/rotary.h"
 
@@ -21,8 +22,8 @@ struct State final : KernelState {
   ~State() override;
 
   const simd::Table* table;
-  bool bf16_tiles;            // as native_bf16_products, of AMX
-  bool native_bf16_products;  // the processor has them; KernelOptions may forbid
+  bool native_bf16_products;          // the processor has them; KernelOptions may forbid
+  const simd::Bf16Loops* bf16_loops;  // loops by such products of our own, or null
   std::unique_ptr<ProductCache> products;
 
   // Returns at least `bytes` of memory, valid until the next call of scratch().
@@ -43,9 +44,10 @@ struct State final : KernelState {
 inline State& state_of(Context& context) {
   return context.kernel_state<State>();
 }
-// Whether bf16 operands are multiplied by AMX tiles (kernels/cpu/simd/amx.h).
-inline bool multiplies_by_tiles(Context& context) {
-  return state_of(context).bf16_tiles && !context.kernel_options().widen_bf16;
+// The loops that multiply bf16 operands natively, null where the processor or the context's options
+// don't allow it.
+inline const simd::Bf16Loops* native_bf16_loops(Context& context) {
+  return context.kernel_options().widen_bf16 ? nullptr : state_of(context).bf16_loops;
 }
 
 // The instruction set that a context begins with. ONEDNN_MAX_CPU_ISA limits both oneDNN and our own

@@ -42,14 +42,18 @@ Isa best_isa() {
   return supported(Isa::avx512) ? Isa::avx512 : supported(Isa::avx2) ? Isa::avx2 : Isa::sse2;
 }
 
+bool has_avx512_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;  // eax of subleaf 1 of leaf 7
+  return supported(Isa::avx512) && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 &&
+         (a & 1u << 5) != 0;
+}
+
 bool allows_amx() {
   static const bool allowed = [] {
     constexpr unsigned bf16 = 1u << 22, tiles = 1u << 24;  // in edx of leaf 7
     unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!supported(Isa::avx512) || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    if (!has_avx512_bf16() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
     if ((d & bf16) == 0 || (d & tiles) == 0) return false;
-    // The vectors' own bf16 instructions, in eax of subleaf 1.
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & 1u << 5) == 0) return false;
     // Linux keeps the tiles of a process that has asked for them
     // (Documentation/arch/x86/xstate.rst).
     constexpr long request = 0x1023, tile_data = 18;

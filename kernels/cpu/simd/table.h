@@ -1,7 +1,7 @@
 // The inner loops of the CPU kernels over raw pointers. One source is built three times (SSE2,
 // AVX2, AVX-512); a Table holds the functions of one build (kernels/cpu/state.cc chooses it). A
-// fourth build has the loops that use AMX (amx.h). The functions run in the calling thread.
-// Letters: T rows, H columns, n elements.
+// fourth and a fifth build have the loops of native bf16 products (bf16_loops.h). The functions run
+// in the calling thread. Letters: T rows, H columns, n elements.
 #pragma once
 
 #include <cstdint>
@@ -238,5 +238,7 @@ bool supported(Isa isa);  // whether this processor has it
 Isa best_isa();
 // Whether this processor has AMX's products of bf16, and the system lets this process use them.
 bool allows_amx();
+// Whether this processor has AVX-512 BF16, the products of bf16 of vectors.
+bool has_avx512_bf16();
 
 }  // namespace trident::cpu::simd

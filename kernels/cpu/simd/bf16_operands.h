@@ -1,5 +1,4 @@
-// Products of bf16 by AMX tiles: 16 rows by 16 columns of fp32 sums over 32 terms at a time, and
-// the operands that they need. The left operand of a product has rows of bf16. The right one has
+// The operands of bf16 products (bf16_products.h). The left one has rows of bf16. The right one has
 // rows of pairs: pair (p, n) holds the terms 2p and 2p + 1 of column n. D″ is D rounded up to 32
 // terms, D' to 16; padding holds zeros.
 #pragma once
@@ -14,101 +13,6 @@ inline constexpr std::int64_t terms = 32;  // of a step of a product
 TRIDENT_INLINE std::int64_t whole_terms(std::int64_t n) {
   return (n + terms - 1) / terms * terms;
 }
-
-// ---- products ----
-
-// Tiles 0 to 3 are sums, 4 and 5 the left operand, 6 and 7 the right one: all of 16 rows of 64
-// bytes. A thread has them from construction to the end of the scope.
-class Tiles {
- public:
-  Tiles() {
-    alignas(64) std::uint8_t config[64] = {1};
-    for (int tile = 0; tile < 8; ++tile) {
-      config[16 + 2 * tile] = 64;
-      config[48 + tile] = 16;
-    }
-    __asm__ volatile("" ::"r"(config) : "memory");  // the compiler knows of 8 bytes that it reads
-    _tile_loadconfig(config);
-  }
-  ~Tiles() { _tile_release(); }
-  Tiles(const Tiles&) = delete;
-  Tiles& operator=(const Tiles&) = delete;
-};
-
-// The compiler doesn't know that tiles read memory.
-TRIDENT_INLINE void before_tiles() {
-  __asm__ volatile("" ::: "memory");
-}
-
-struct Operands {
-  const BFloat16* a;
-  std::int64_t a_row;
-  const Pair* b;
-  std::int64_t b_row;
-  float* c;
-  std::int64_t c_row;
-};
-
-// M by N tiles.
-template <int M, int N>
-TRIDENT_INLINE void tile_product(const Operands& of, std::int64_t k, bool add) {
-  const std::int64_t a_row = 2 * of.a_row, b_row = 4 * of.b_row, c_row = 4 * of.c_row;
-  float* const below = of.c + 16 * of.c_row;
-  _tile_zero(0);
-  if (N > 1) _tile_zero(1);
-  if (M > 1) _tile_zero(2);
-  if (M > 1 && N > 1) _tile_zero(3);
-  if (add) {
-    _tile_loadd(0, of.c, c_row);
-    if (N > 1) _tile_loadd(1, of.c + 16, c_row);
-    if (M > 1) _tile_loadd(2, below, c_row);
-    if (M > 1 && N > 1) _tile_loadd(3, below + 16, c_row);
-  }
-  for (std::int64_t p = 0; p < k; p += terms) {
-    const Pair* const b = of.b + p / 2 * of.b_row;
-    _tile_loadd(4, of.a + p, a_row);
-    _tile_loadd(6, b, b_row);
-    _tile_dpbf16ps(0, 4, 6);
-    if (N > 1) {
-      _tile_loadd(7, b + 16, b_row);
-      _tile_dpbf16ps(1, 4, 7);
-    }
-    if (M > 1) {
-      _tile_loadd(5, of.a + 16 * of.a_row + p, a_row);
-      _tile_dpbf16ps(2, 5, 6);
-    }
-    if (M > 1 && N > 1) _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, of.c, c_row);
-  if (N > 1) _tile_stored(1, of.c + 16, c_row);
-  if (M > 1) _tile_stored(2, below, c_row);
-  if (M > 1 && N > 1) _tile_stored(3, below + 16, c_row);
-}
-
-// c (m, n) (+)= a (m, k) b (k, n), m and n multiples of 16, k of 32.
-static inline void product(const Operands& of, std::int64_t m, std::int64_t n, std::int64_t k,
-                           bool add) {
-  before_tiles();
-  for (std::int64_t j = 0; j < n; j += 32) {
-    for (std::int64_t i = 0; i < m; i += 32) {
-      const Operands part{of.a + i * of.a_row,     of.a_row, of.b + j, of.b_row,
-                          of.c + i * of.c_row + j, of.c_row};
-      const bool two_rows = i + 16 < m, two_columns = j + 16 < n;
-      if (two_rows && two_columns) {
-        tile_product<2, 2>(part, k, add);
-      } else if (two_rows) {
-        tile_product<2, 1>(part, k, add);
-      } else if (two_columns) {
-        tile_product<1, 2>(part, k, add);
-      } else {
-        tile_product<1, 1>(part, k, add);
-      }
-    }
-  }
-  before_tiles();
-}
-
-// ---- operands ----
 
 // 16 numbers of 16 bits, in the lower halves of as many of 32; the first n of them, then zeros.
 TRIDENT_INLINE __m512i halves(const BFloat16* from, std::int64_t n) {

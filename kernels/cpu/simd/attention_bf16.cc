@@ -1,18 +1,14 @@
-// Attention of bf16 tensors with products of AMX tiles: 16 rows by 16 columns of fp32 sums over 32
-// terms at a time. Queries, keys, values and gradients of the output are multiplied as they are;
-// probabilities and the gradients of scores are rounded to bf16 first. Sums and softmax are fp32,
-// as in attention_forward.cc and attention_backward.cc, whose blocks and order these functions
-// have.
-//
-// The left operand of a product has rows of bf16. The right one has rows of pairs: pair (p, n)
-// holds the terms 2p and 2p + 1 of column n. D″ and E″ are D and E rounded up to 32 terms; D' and
-// E' as in attention_tiles.h. Padding holds zeros.
+// Queries, keys, values and gradients of the output are multiplied as they are; probabilities and
+// the gradients of scores are rounded to bf16 first. Sums and softmax are fp32, as in
+// attention_forward.cc and attention_backward.cc, whose blocks and order these functions have.
+// D″ and E″ are D and E rounded up to 32 terms; D' and E' as in attention_tiles.h.
 //
 // Products take whole steps of terms, those of hidden keys times 0. So a value that isn't finite
 // reaches queries before it in its block, as it does within 16 of them in the other loops.
-#include "kernels/cpu/simd/amx.h"
-#include "kernels/cpu/simd/amx_tiles.h"
+#include "kernels/cpu/simd/attention_bf16.h"
+
 #include "kernels/cpu/simd/attention_heads.h"
+#include "kernels/cpu/simd/bf16_products.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
@@ -146,7 +142,7 @@ void attention_forward(const AttentionTask<BFloat16>& task, std::int64_t begin, 
                        float* memory) {
   const std::int64_t units = (task.queries + block - 1) / block;
   const ForwardScratch own({memory}, task);
-  const Tiles tiles;
+  const ProductScope scope;
   const auto [first, last] = keys_of(task, begin, end);
   for (std::int64_t k0 = first; k0 < last; k0 += block) {
     const std::int64_t count = least(block, task.keys - k0);
@@ -328,7 +324,7 @@ static void backward_keys(const AttentionTask<BFloat16>& task, const BackwardScr
 
 void attention_backward(const AttentionTask<BFloat16>& task, std::int64_t begin, std::int64_t end,
                         const AttentionSums& sums, float* memory) {
-  const Tiles tiles;
+  const ProductScope scope;
   const Scale scale(task.scale);
   backward_heads<BackwardScratch>(
       task, begin, end, sums, memory,
