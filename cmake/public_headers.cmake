@@ -30,6 +30,7 @@ set(TRIDENT_INCLUDED_HEADERS
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h models/grouped_mlp.h models/router.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/collectives/host_runs.h
+    parallel/context/context_attention.h parallel/context/sequence_pieces.h
     parallel/zero/bucket_layout.h parallel/zero/buckets.h parallel/mesh.h parallel/nodes.h
     parallel/operation_log.h parallel/transport/file_work.h parallel/transport/shared_rendezvous.h
     parallel/transport/mpi_job.h

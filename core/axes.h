@@ -16,6 +16,7 @@ namespace trident {
 enum class Group : std::uint8_t {
   tensor,    // ranks that share each layer
   pipeline,  // ranks that a micro-batch passes one after the other
+  context,   // ranks that share each sample
   batch,     // ranks with different samples
   shard,     // ranks that share ZeRO's states of a parameter
   replicas,  // ranks with another copy of the same shard
@@ -61,7 +62,7 @@ std::int64_t folded_ranks(const std::vector<MeshAxis>& axes);
 std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group);
 std::int64_t world_size(const std::vector<MeshAxis>& axes);
 
-// The axis of context parallelism, which splits sequences. An order may name it where no axis has
+// The axis of context parallelism, which divides samples. An order may name it where no axis has
 // this name: its size is then 1.
 inline constexpr std::string_view context_axis = "cp";
 

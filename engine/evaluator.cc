@@ -87,23 +87,33 @@ std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& ba
   run(batches);
   runner_->keep_token_losses(false);
   const Config& config = model_.config();
-  const std::int64_t own =
-      config.num_microbatches() * config.batch.micro_batch_size * config.data.sequence_length;
+  const Topology& topology = model_.topology();
+  const std::int64_t samples = config.num_microbatches() * config.batch.micro_batch_size;
+  const SequencePieces pieces(config.data.sequence_length, topology.size(Group::context));
+  const std::int64_t most = samples * pieces.most();
   // The last element is this rank's place in the batch group; -1 if it has no losses.
   const Tensor losses = runner_->token_losses();
-  std::vector<float> mine =
-      losses ? context.to_host<float>(losses) : std::vector<float>(static_cast<std::size_t>(own));
-  const Topology& topology = model_.topology();
+  std::vector<float> mine = losses ? context.to_host<float>(losses) : std::vector<float>();
+  mine.resize(static_cast<std::size_t>(most));
   mine.push_back(losses ? static_cast<float>(topology.place(Group::batch)) : -1.0f);
-  const Tensor sent = context.from_host<float>({own + 1}, mine, Category::workspace);
+  const Tensor sent = context.from_host<float>({most + 1}, mine, Category::workspace);
   const Tensor all =
-      context.empty({(own + 1) * topology.world.size()}, DType::f32, Category::workspace);
+      context.empty({(most + 1) * topology.world.size()}, DType::f32, Category::workspace);
   topology.world.all_gather(context, sent, all);
   const std::vector<float> gathered = context.to_host<float>(all);
-  std::vector<float> result(static_cast<std::size_t>(own * topology.size(Group::batch)));
-  for (auto from = gathered.begin(); from != gathered.end(); from += own + 1) {
-    const auto place = static_cast<std::int64_t>(*(from + own));
-    if (place >= 0) std::copy(from, from + own, result.begin() + place * own);
+  std::vector<float> result(
+      static_cast<std::size_t>(samples * pieces.positions() * topology.size(Group::batch)));
+  for (int rank = 0; rank < topology.world.size(); ++rank) {
+    auto from = gathered.begin() + rank * (most + 1);
+    const auto place = static_cast<std::int64_t>(*(from + most));
+    if (place < 0) continue;
+    for (std::int64_t sample = place * samples; sample < (place + 1) * samples; ++sample) {
+      for (const SequencePiece& piece : pieces.of(topology.mesh.place(rank, Group::context))) {
+        const auto to = result.begin() + sample * pieces.positions() + piece.begin;
+        std::copy(from, from + piece.count, to);
+        from += piece.count;
+      }
+    }
   }
   return result;
 }

@@ -69,13 +69,14 @@ double RankModel::batch_tokens() const {
 }
 
 std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
-  const std::int64_t rows = config_.batch.micro_batch_size * config_.data.sequence_length;
+  const auto parallel =
+      parallel_context_of(config_.parallel, config_.activation_checkpointing, topology_);
+  const std::int64_t rows =
+      config_.batch.micro_batch_size * parallel.own_positions(config_.data.sequence_length);
   return std::make_unique<ModelStageRunner>(
       context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_, statistics_,
       ModelStageRunner::Shape{
-          .activations =
-              parallel_context_of(config_.parallel, config_.activation_checkpointing, topology_)
-                  .activations({rows, shape_.hidden}),
+          .activations = parallel.activations({rows, shape_.hidden}),
           .dtype = shape_.dtype,
           .recompute_layers = recompute_layers(config_.activation_checkpointing)},
       first_channel);
@@ -95,14 +96,28 @@ std::vector<std::int64_t> begins_of(const HostMicroBatch& host, std::int64_t tok
   return std::vector<std::int64_t>(static_cast<std::size_t>(tokens));
 }
 
-// The place of each token in its document.
+// The place of each token in its document or, with `complete`, in its sample.
 std::vector<std::int32_t> positions_of(const HostMicroBatch& host, std::int64_t sequence,
-                                       std::int64_t tokens) {
+                                       std::int64_t tokens, bool complete) {
   std::vector<std::int32_t> positions;
   for (const std::int64_t begin : begins_of(host, tokens)) {
-    positions.push_back(static_cast<std::int32_t>(std::ssize(positions) % sequence - begin));
+    positions.push_back(
+        static_cast<std::int32_t>(std::ssize(positions) % sequence - (complete ? 0 : begin)));
   }
   return positions;
+}
+
+// Of the elements of complete samples those of a rank's own positions.
+template <class T>
+std::vector<T> own_elements(const std::vector<T>& all, const SequencePieces& pieces, int rank) {
+  if (pieces.ranks() == 1) return all;
+  std::vector<T> own;
+  for (auto sample = all.begin(); sample != all.end(); sample += pieces.positions()) {
+    for (const SequencePiece& piece : pieces.of(rank)) {
+      own.insert(own.end(), sample + piece.begin, sample + piece.end());
+    }
+  }
+  return own;
 }
 
 }  // namespace
@@ -127,23 +142,32 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
         return context_.empty({count}, DTypeOf<T>::value, Category::activation);
       return context_.from_host<T>({count}, values, Category::activation);
     };
+    const SequencePieces pieces(tokens / samples, topology_.size(Group::context));
+    const int rank = topology_.place(Group::context);
+    const std::int64_t own = samples * pieces.count(rank);
+    const auto uploaded_rows = [&]<class T>(const std::vector<T>& values) {
+      return uploaded(own, own_elements(values, pieces, rank));
+    };
     MicroBatch batch{.batch = samples,
-                     .sequence = tokens / samples,
+                     .sequence = pieces.count(rank),
+                     .complete = pieces.positions(),
                      .training = training,
                      .version = stash_ ? stash_->live() : 0};
     batch.samples = uploaded(samples, host.sample_ids);
-    if (first) batch.tokens = uploaded(tokens, host.tokens);
-    if (last) batch.labels = uploaded(tokens, host.labels);
+    if (first) batch.tokens = uploaded_rows(host.tokens);
+    if (last) batch.labels = uploaded_rows(host.labels);
     const bool plans = context_.is_planning();
+    const auto upload_positions = [&](bool complete) {
+      return uploaded_rows(plans ? std::vector<std::int32_t>()
+                                 : positions_of(host, pieces.positions(), tokens, complete));
+    };
     if (config_.data.reset_attention_mask) {
       batch.document_begins =
           uploaded(tokens, plans ? std::vector<std::int64_t>() : begins_of(host, tokens))
-              .view({batch.batch, batch.sequence});
+              .view({batch.batch, batch.complete});
     }
-    if (config_.data.reset_position_ids) {
-      batch.positions = uploaded(
-          tokens, plans ? std::vector<std::int32_t>() : positions_of(host, batch.sequence, tokens));
-    }
+    if (pieces.ranks() > 1) batch.places = upload_positions(true);
+    batch.positions = config_.data.reset_position_ids ? upload_positions(false) : batch.places;
     result.push_back(std::move(batch));
   }
   return result;

@@ -117,6 +117,22 @@ void attention_backward(Context& context, const AttentionBackwardArgs& args) {
   launch(context, &Backend::attention_backward, args);
 }
 
+void merge_attention(Context& context, const AttentionMergeArgs& args) {
+  const Check check("merge_attention");
+  const AttentionShape& shape = args.shape;
+  check_attention_shape(check, shape);
+  check.compute_dtype(args.part, "part");
+  check_rows(check, shape, args.part, "part", args.part.dtype());
+  check_rows(check, shape, args.out, "out", DType::f32);
+  const auto check_sums = [&](const Tensor& x, const char* name) {
+    check.dtype(x, name, DType::f32);
+    check.shape(x, name, {shape.batch, shape.heads, shape.sequence});
+  };
+  check_sums(args.part_log_sum_exp, "part_log_sum_exp");
+  check_sums(args.log_sum_exp, "log_sum_exp");
+  launch(context, &Backend::merge_attention, args);
+}
+
 void append_to_cache(Context& context, const CacheArgs& args) {
   const Check check("append_to_cache");
   check_cache(check, args);

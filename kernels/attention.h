@@ -81,6 +81,19 @@ struct AttentionBackwardArgs {
 };
 void attention_backward(Context&, const AttentionBackwardArgs&);
 
+// Adds the attention to a part of the keys to that of the parts before: out := (out ·
+// exp(log_sum_exp)
+// + part · exp(part_log_sum_exp)) / the sum of both factors, and log_sum_exp := the logarithm of
+// that sum. Where a query sees no key of the part nor of those before, out and log_sum_exp stay.
+struct AttentionMergeArgs {
+  AttentionShape shape{};   // B, S, A and E are read
+  Tensor part;              // (B·S, A·E)
+  Tensor part_log_sum_exp;  // (B, A, S) fp32
+  Tensor out;               // (B·S, A·E) fp32
+  Tensor log_sum_exp;       // (B, A, S) fp32
+};
+void merge_attention(Context&, const AttentionMergeArgs&);
+
 // New positions of a text, and the cache of keys and values that they extend. Row s of sample b is
 // position begin + s. P is the number of positions that the cache holds per sample, from
 // cache_begin on.

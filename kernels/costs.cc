@@ -424,6 +424,11 @@ const Backend& costs_backend() {
           },
       .attention_cached = attention_cached,
       .attention_backward = attention_backward,
+      .merge_attention =
+          [](A, C c, const AttentionMergeArgs& a) {
+            record(c, "merge_attention", a.out, {a.part, a.part_log_sum_exp, a.out, a.log_sum_exp},
+                   {a.out, a.log_sum_exp});
+          },
       .copy_heads =
           [](A, C c, const HeadPartsArgs& a) {
             record_parts(c, "copy_heads", a, a.from.stride == 0 ? 1 : a.heads, a.heads);

@@ -24,6 +24,10 @@ void dropout_add(Context& context, const DropoutAddArgs& args) {
     check.that(args.first_row + args.x.dim(0) <= args.dropout.samples.numel() * args.sequence,
                Check::describe(args.dropout.samples, "samples"),
                "one for each sequence of " + std::to_string(args.sequence) + " rows");
+    if (args.places) {
+      check.dtype(args.places, "places", DType::i32);
+      check.shape(args.places, "places", {args.dropout.samples.numel() * args.sequence});
+    }
   }
   launch(context, &Backend::dropout_add, args);
 }

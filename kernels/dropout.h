@@ -23,13 +23,15 @@ struct DropoutArgs {
 // y := dropout(x) (+ residual), with x (T, H). Row t is position r % S of sample r / S of the
 // micro-batch, where r = first_row + t and S is `sequence`. `first_row` is the row of the
 // micro-batch at which this tensor begins; sequence parallelism holds only a part. Within a sample
-// the element index is position · H + column. y may share the memory of x or of residual. With
-// probability 0 this is a plain addition (or copy).
+// the element index is position · H + column. `places` gives each row another position, where S
+// positions of a sample are not its first ones (context parallelism). y may share the memory of x
+// or of residual. With probability 0 this is a plain addition (or copy).
 struct DropoutAddArgs {
   DropoutArgs dropout;
   Tensor x, residual, y;  // (T, H); residual is optional; fp32, bf16 or fp16
   std::int64_t sequence = 0;
   std::int64_t first_row = 0;
+  Tensor places;  // (rows of the micro-batch) i32: the position of each row; none: r % S
 };
 void dropout_add(Context&, const DropoutAddArgs&);
 // The gradient of dropout applies the same mask to the gradient: call dropout_add without a

@@ -64,7 +64,8 @@ struct RotaryArgs {
   bool inverse = false;
   std::int64_t begin = 0;  // position of each sample's first row
   Tensor row_positions;    // (B·S) i32: the position of each row instead; none: begin + its place
-  std::int64_t positions = 0;  // size of the table kept between calls, >= begin + S; 0: S
+  // Size of the table kept between calls, >= begin + S and above all row_positions; 0: S.
+  std::int64_t positions = 0;
 
   std::int64_t tabulated() const { return positions > 0 ? positions : sequence; }
   std::int64_t head_stride() const { return stride > 0 ? stride : head_dim; }

@@ -36,6 +36,7 @@ Attention::Attention(const ParallelContext& parallel, const TransformerShape& sh
       recompute_core_(shape.recompute_attention),
       rotary_(shape.rotary),
       frequencies_(shape.rotary_frequencies),
+      context_(parallel.context_attention()),
       projection_(parallel.linear({.name = name + ".qkv",
                                    .role = LinearRole::column,
                                    .in = shape.hidden,
@@ -99,7 +100,7 @@ void Attention::prepare(Context& context, const MicroBatch& batch, Saved& saved)
   args.frequencies = frequencies_;
   args.begin = batch.begin;
   args.row_positions = batch.positions;
-  args.positions = batch.cache != nullptr ? batch.cache->positions() : 0;
+  args.positions = batch.cache != nullptr ? batch.cache->positions() : batch.sample_positions();
   rotary(context, args);
 }
 
@@ -117,9 +118,8 @@ AttentionArgs Attention::core_args(const MicroBatch& batch, const Saved& saved) 
 void Attention::core(Context& context, const MicroBatch& batch, Saved& saved) const {
   saved.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
                             Category::activation);
-  saved.log_sum_exp =
-      context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
-  attention_forward(context, core_args(batch, saved));
+  saved.log_sum_exp = context_.make_log_sum_exp(context, shape_of(batch), batch.sample_positions());
+  context_.forward(context, core_args(batch, saved), batch.sample_positions());
 }
 
 // Adds the new keys and values to the layer's cache. A layer with a window keeps the positions that
@@ -200,10 +200,12 @@ Tensor Attention::backward_input(Context& context, const MicroBatch& batch, cons
     saved.grad_sinks = context.empty({heads_}, DType::f32, Category::activation);
     fill(context, saved.grad_sinks, 0);
   }
-  attention_backward(context, {.forward = core_args(batch, saved),
-                               .grad_out = grad_out,
-                               .grad = operands(saved.grad_qk, grad_qkv),
-                               .grad_sinks = saved.grad_sinks});
+  context_.backward(context,
+                    {.forward = core_args(batch, saved),
+                     .grad_out = grad_out,
+                     .grad = operands(saved.grad_qk, grad_qkv),
+                     .grad_sinks = saved.grad_sinks},
+                    batch.sample_positions());
   saved.out = saved.log_sum_exp = saved.qk = Tensor();
   prepare_backward(context, batch, saved, grad_qkv);
   if (!norms_) saved.qkv = saved.grad_qk = Tensor();
@@ -217,6 +219,7 @@ void Attention::prepare_backward(Context& context, const MicroBatch& batch, Save
     RotaryArgs args = rotary_of(shape_of(batch), saved.grad_qk);
     args.frequencies = frequencies_;
     args.row_positions = batch.positions;
+    args.positions = batch.sample_positions();
     args.inverse = true;
     rotary(context, args);
   }

@@ -56,6 +56,7 @@ class Attention final : public Module {
   bool recompute_core_;
   bool rotary_;
   RotaryFrequencies frequencies_;
+  ContextAttention context_;
   Linear projection_, output_;
   std::optional<Norms> norms_;
   Weight sinks_;

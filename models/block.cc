@@ -74,7 +74,8 @@ Tensor Block::dropout(Context& context, const MicroBatch& batch, std::uint64_t k
                .residual = residual,
                .y = y,
                .sequence = batch.sequence,
-               .first_row = parallel_.first_row(x)});
+               .first_row = parallel_.first_row(x),
+               .places = batch.places});
   return y;
 }
 

@@ -71,7 +71,8 @@ Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tenso
          .residual = {},
          .y = x,
          .sequence = batch.sequence,
-         .first_row = parallel_.first_row(x)});
+         .first_row = parallel_.first_row(x),
+         .places = batch.places});
   }
   saved = std::make_unique<EmbeddingActivations>();
   return x;
@@ -89,7 +90,8 @@ Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, cons
          .residual = {},
          .y = gradient,
          .sequence = batch.sequence,
-         .first_row = parallel_.first_row(grad_y)});
+         .first_row = parallel_.first_row(grad_y),
+         .places = batch.places});
   }
   static_cast<EmbeddingActivations&>(*saved).gradient = gradient;
   return {};

@@ -42,6 +42,7 @@ LatentAttention::LatentAttention(const ParallelContext& parallel, const Transfor
       dropout_key_(random_key(shape.seed, name + ".attention_dropout")),
       recompute_core_(shape.recompute_attention),
       frequencies_(shape.rotary_frequencies),
+      context_(parallel.context_attention()),
       query_(shape_.query_rank > 0 ? projection(parallel, shape, name + ".q_up", LinearRole::column,
                                                 shape_.query_rank, shape.heads * shape_.key_dim())
                                    : projection(parallel, shape, name + ".q", LinearRole::column,
@@ -73,7 +74,8 @@ void LatentAttention::rotate(Context& context, const MicroBatch& batch, const He
                    .inverse = inverse,
                    .begin = batch.begin,
                    .row_positions = batch.positions,
-                   .positions = batch.cache != nullptr ? batch.cache->positions() : 0});
+                   .positions = batch.cache != nullptr ? batch.cache->positions()
+                                                       : batch.sample_positions()});
 }
 
 Tensor LatentAttention::queries(Context& context, const MicroBatch& batch, const Tensor& x,
@@ -184,8 +186,8 @@ void LatentAttention::core(Context& context, const MicroBatch& batch, Saved& sav
   saved.out = context.empty({batch.batch * batch.sequence, heads_ * shape_.value},
                             saved.queries.dtype(), Category::activation);
   saved.log_sum_exp =
-      context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
-  attention_forward(context, core_args(batch, saved));
+      context_.make_log_sum_exp(context, core_args(batch, saved).shape, batch.sample_positions());
+  context_.forward(context, core_args(batch, saved), batch.sample_positions());
 }
 
 Tensor LatentAttention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
@@ -254,9 +256,11 @@ Tensor LatentAttention::backward_input(Context& context, const MicroBatch& batch
   };
   const Tensor grad_q = like(saved.queries);
   const KeysAndValues grad{like(saved.keys_and_values.keys), like(saved.keys_and_values.values)};
-  attention_backward(context, {.forward = core_args(batch, saved),
-                               .grad_out = grad_out,
-                               .grad = {{grad_q, 0}, {grad.keys, 0}, {grad.values, 0}}});
+  context_.backward(context,
+                    {.forward = core_args(batch, saved),
+                     .grad_out = grad_out,
+                     .grad = {{grad_q, 0}, {grad.keys, 0}, {grad.values, 0}}},
+                    batch.sample_positions());
   saved.queries = saved.out = saved.log_sum_exp = Tensor();
   saved.keys_and_values = {};
 

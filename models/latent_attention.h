@@ -66,6 +66,7 @@ class LatentAttention final : public Module {
   std::uint64_t dropout_key_;
   bool recompute_core_;
   RotaryFrequencies frequencies_;
+  ContextAttention context_;
   std::optional<QueryLatent> query_latent_;
   Linear query_;  // from the latent, or from x
   Linear down_;

@@ -49,13 +49,15 @@ class KeyValueCache {
 // The input of the modules for one micro-batch.
 struct MicroBatch {
   std::int64_t batch = 0;     // B
-  std::int64_t sequence = 0;  // S
+  std::int64_t sequence = 0;  // S, on this rank
+  std::int64_t complete = 0;  // positions of a sample on all ranks that share it; 0: S
   Tensor samples;             // (B) i64: global sample numbers, which key the dropout masks
   Tensor tokens;              // (T) i32; defined on the stage with the embedding
   Tensor labels;              // (T) i32; defined on the stage with the loss. Below 0: doesn't count
-  // Where samples consist of documents. (B, S) i64: the place in the sample at which each token's
-  // document begins, before which attention doesn't look.
+  // Where samples consist of documents. (B, complete) i64: the place in the sample at which each
+  // token's document begins, before which attention doesn't look.
   Tensor document_begins;
+  Tensor places;         // (T) i32: the place of each token in its sample; none: 0 … S - 1
   Tensor positions;      // (T) i32: the position of each token; none: its place in the sample
   bool training = true;  // false: no dropout
   // Gradients are of loss_scale · Σ losses over the tokens that count, and of auxiliary_scale · Σ
@@ -68,6 +70,8 @@ struct MicroBatch {
   KeyValueCache* cache = nullptr;
   std::int64_t logit_rows = 0;  // compute logits of the last `logit_rows` rows only; 0: of all
   StatisticSums statistics;     // to which forward adds
+
+  std::int64_t sample_positions() const { return complete > 0 ? complete : sequence; }
 };
 
 // The activations that one module saves for one micro-batch from forward to backward_weight. The

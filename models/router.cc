@@ -211,24 +211,26 @@ void Router::add_balancing_loss(Context& context, const MicroBatch& batch, const
   };
   const Shape per_set = sums.counts.shape();
   Tensor all = sums.counts;
-  if (expert_bias_ && parallel_.shares_tokens()) {  // the bias needs this rank's own
+  if (expert_bias_ && parallel_.shares_samples()) {  // the bias needs this rank's own
     all = make(per_set, DType::i64);
     copy(context, sums.counts, all);
   }
-  parallel_.sum_of_shares(context, all);
-  parallel_.sum_of_shares(context, sums.probabilities);
+  parallel_.sum_of_samples(context, all);
+  parallel_.sum_of_samples(context, sums.probabilities);
   saved.shares = make(per_set, DType::f32);
   const Tensor losses = make({per_set.dim(0)}, DType::f64);
   const RouterShape& router = shape_.router;
+  const std::int64_t tokens =
+      balanced_tokens(batch) / batch.sequence * batch.sample_positions();  // on all ranks
   // Each token counts the loss of its set once.
   balance(context, {.counts = all,
                     .probabilities = sums.probabilities,
                     .factor = static_cast<double>(shape_.balancing_loss) *
                               static_cast<double>(router.experts) /
-                              static_cast<double>(router.topk * balanced_tokens(batch)),
+                              static_cast<double>(router.topk * tokens),
                     .shares = saved.shares,
                     .losses = losses});
-  if (parallel_.counts_rows(1, 1)) {
+  if (parallel_.counts_samples()) {
     batch.statistics.add(context, shape_.balancing_name(), layer_, losses);
   }
 }

@@ -86,6 +86,11 @@ void ParallelContext::sum_of_shares(Context& context, const Tensor& x) const {
   if (options_.size > 1) options_.tensor.all_reduce(context, x);
 }
 
+void ParallelContext::sum_of_samples(Context& context, const Tensor& x) const {
+  sum_of_shares(context, x);
+  if (options_.context_size > 1) options_.context.all_reduce(context, x);
+}
+
 Tensor ParallelContext::sum_of_ranks_before(Context& context, const Tensor& x) const {
   const Tensor all = context.empty({options_.size * x.numel()}, x.dtype(), Category::activation);
   options_.tensor.all_gather(context, x, all);

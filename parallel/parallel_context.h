@@ -8,7 +8,8 @@
 // which is the same work in one contiguous range.
 //
 // All ranks of the tensor group call gather_rows(), reduce_partial_sums(), all_rows(),
-// sum_of_shares() and sum_of_ranks_before() in the same order.
+// sum_of_shares() and sum_of_ranks_before() in the same order. All that share a sample call
+// sum_of_samples() and attention in the same order.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "parallel/context/context_attention.h"
 #include "parallel/placement.h"
 #include "parallel/process_group.h"
 
@@ -42,6 +44,11 @@ class ParallelContext {
     // Sequence parallelism: gathering and summing go by one rank's rows at a time, so that products
     // of some rows overlap with the transfer of others.
     bool overlap = false;
+    // The ranks that share each sample (context parallelism), and how attention exchanges positions
+    // among them. The group may be undefined for one rank, and where only shapes are needed.
+    ProcessGroup context;
+    int context_rank = 0, context_size = 1;
+    ContextAttention::Exchange context_exchange = ContextAttention::Exchange::p2p;
     // The ranks that exchange the tokens of experts: `expert_tensor` consecutive ranks share each
     // expert, `expert` such groups have different ones (Group::exchange). It may be undefined for
     // one rank, and where only shapes are needed.
@@ -56,6 +63,16 @@ class ParallelContext {
   bool is_alone() const { return options_.size == 1; }
   // The ranks that share each layer.
   const ProcessGroup& layer_group() const { return options_.tensor; }
+
+  // Attention over the positions of all ranks that share a sample.
+  ContextAttention context_attention() const {
+    return {options_.context, options_.context_rank, options_.context_size,
+            options_.context_exchange};
+  }
+  // The positions of a sample of `positions` that this rank holds.
+  std::int64_t own_positions(std::int64_t positions) const {
+    return SequencePieces(positions, options_.context_size).count(options_.context_rank);
+  }
 
   // Where activations (T, H) between the linear layers lie: rows sharded under sequence
   // parallelism, else the same on all ranks.
@@ -109,6 +126,12 @@ class ParallelContext {
                   const std::function<void(const Tensor& share)>& make) const;
   // x := the sum over the ranks of the layer, of which each has added up its share of the rows.
   void sum_of_shares(Context&, const Tensor& x) const;
+  // As sum_of_shares(), over all ranks that have tokens of the same samples: those of the layer and
+  // of context parallelism.
+  void sum_of_samples(Context&, const Tensor& x) const;
+  // Whether there are other such ranks, and whether this is the first of them.
+  bool shares_samples() const { return options_.size > 1 || options_.context_size > 1; }
+  bool counts_samples() const { return options_.rank == 0 && options_.context_rank == 0; }
   // Whether other ranks of the layer have shares, and the sum of x over those before this rank.
   bool shares_tokens() const { return options_.size > 1; }
   Tensor sum_of_ranks_before(Context&, const Tensor& x) const;

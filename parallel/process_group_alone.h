@@ -8,6 +8,7 @@
 #include "parallel/collectives/exchange.h"
 #include "parallel/collectives/volume.h"
 #include "parallel/process_group.h"
+#include "parallel/process_group_impl.h"
 
 namespace trident {
 
@@ -35,6 +36,24 @@ inline void trace(Context& context, const Membership& group, const Descriptor& d
               .root = d.root,
               .bytes_sent = sent,
               .asynchronous = async == Async::yes});
+}
+
+// The work of an operation that trace() has just noted. It holds the staging memory that the
+// operation would use.
+struct PlannedWork final : Work::Impl {
+  explicit PlannedWork(Tensor tensor) : staging(std::move(tensor)) {}
+  void wait(const Access&) override { staging = Tensor(); }
+  bool done() const override { return true; }
+  Tensor staging;
+};
+inline Work planned_work(Context& context, Async async, const Tensor& staging = {}) {
+  auto work = std::make_shared<PlannedWork>(staging);
+  if (const OperationTrace* const trace = context.trace();
+      trace != nullptr && async == Async::yes) {
+    work->trace = trace;
+    work->traced = trace->operations().size() - 1;
+  }
+  return Work(std::move(work));
 }
 
 // Fills a tensor that other ranks would have sent with the values of small weights, or with zeros

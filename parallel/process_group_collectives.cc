@@ -27,14 +27,6 @@ struct CollectiveWork final : Work::Impl {
   bool done() const override { return task->done(); }
 };
 
-// Holds the staging memory that the operation would use.
-struct PlannedWork final : Work::Impl {
-  explicit PlannedWork(Tensor tensor) : staging(std::move(tensor)) {}
-  void wait(const Access&) override { staging = Tensor(); }
-  bool done() const override { return true; }
-  Tensor staging;
-};
-
 Descriptor describe(const GroupHandle& group, Operation operation, const Tensor& tensor) {
   Descriptor d;
   d.group = group->membership.id;
@@ -94,13 +86,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
                                       ? descriptor.root != impl.membership.rank
                                       : !input || output.numel() != input.numel());
     if (apart) fill_placeholder(context, output);
-    auto work = std::make_shared<PlannedWork>(staging);
-    if (const OperationTrace* const trace = context.trace();
-        trace != nullptr && async == Async::yes) {
-      work->trace = trace;
-      work->traced = trace->operations().size() - 1;
-    }
-    return Work(std::move(work));
+    return planned_work(context, async, staging);
   }
   need_reach(group, operation, context);
   if (on_gpu) {  // the hosts carry out a barrier

@@ -205,6 +205,7 @@ Work message(const GroupHandle& group, Context& context, const Tensor& tensor, i
       const Descriptor d{
           .count = tensor.numel(), .operation = Operation::message, .dtype = tensor.dtype()};
       trace(context, group->membership, d, async);
+      if (async == Async::yes) return planned_work(context, async);
     }
     return Work();
   }

@@ -21,6 +21,7 @@ struct Carrier {
   Made made;
 };
 constexpr Carrier carriers[] = {{Group::tensor, "tensor", Made::always},
+                                {Group::context, "context", Made::of_several_ranks},
                                 {Group::pipeline, "pipeline", Made::always},
                                 {Group::shard, "data", Made::always},
                                 {Group::replicas, "replicas", Made::of_several_ranks},
@@ -59,7 +60,7 @@ std::string_view traffic_of(std::string_view group_name) {
 
 bool is_within_layers(std::string_view traffic) {
   const auto group = group_of_traffic(traffic);
-  return group == Group::tensor || group == Group::exchange;
+  return group == Group::tensor || group == Group::context || group == Group::exchange;
 }
 
 std::string_view layer_traffic() {
@@ -82,7 +83,8 @@ int place_of(const Mesh& mesh, StageEnds ends, std::string_view traffic, int ran
 }
 
 int Topology::model_ranks() const {
-  return std::max(size(Group::tensor), size(Group::exchange)) * size(Group::pipeline);
+  return std::max(size(Group::tensor) * size(Group::context), size(Group::exchange)) *
+         size(Group::pipeline);
 }
 
 bool Topology::leads_layers() const {

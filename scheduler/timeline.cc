@@ -68,6 +68,8 @@ const char* to_string(EventCategory category) {
       return "token_dispatch";
     case EventCategory::token_combine:
       return "token_combine";
+    case EventCategory::context_parallel:
+      return "context_parallel";
   }
   return "?";
 }

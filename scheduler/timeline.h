@@ -23,10 +23,11 @@ enum class EventCategory : uint8_t {
   all_reduce,          // other: loss and norm, tied embeddings
   token_dispatch,      // tokens to the ranks that hold their experts
   token_combine,       // the experts' results back
+  context_parallel,    // keys, values or positions of the ranks that share a sample
 };
-inline constexpr int event_categories = 12;
+inline constexpr int event_categories = 13;
 
-// "forward", ..., "token_combine": the `cat` field of the Chrome trace.
+// "forward", ..., "context_parallel": the `cat` field of the Chrome trace.
 const char* to_string(EventCategory category);
 
 // The lane of a category in a drawing: 0 for computes, 1 and up for communication. Each

@@ -20,7 +20,7 @@ constexpr double margin = 20.0;
 struct Look {
   EventCategory category;
   const char* label;
-  int red, green, blue;  // Okabe and Ito's; four of thin lanes are Tol's
+  int red, green, blue;  // Okabe and Ito's; five of thin lanes are Tol's
 };
 
 // In the order of the legend.
@@ -37,6 +37,7 @@ constexpr std::array<Look, event_categories> looks = {{
     {EventCategory::all_reduce, "other all-reduce", 0x33, 0x22, 0x88},
     {EventCategory::token_dispatch, "token dispatch", 0x44, 0xaa, 0x99},
     {EventCategory::token_combine, "token combine", 0x99, 0x99, 0x33},
+    {EventCategory::context_parallel, "context parallel", 0x66, 0x99, 0xcc},
 }};
 
 const Look& look(EventCategory category) {

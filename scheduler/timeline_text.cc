@@ -37,6 +37,8 @@ char symbol(EventCategory category) {
       return '>';
     case EventCategory::token_combine:
       return '<';
+    case EventCategory::context_parallel:
+      return '%';
   }
   return '?';
 }
@@ -138,12 +140,14 @@ std::string timeline_text(const Timeline& timeline, int columns) {
     return std::any_of(timeline.events.begin(), timeline.events.end(),
                        [&](const TimelineEvent& event) { return event.category == category; });
   };
-  for (const auto& [category, name] : {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
-                                       std::pair{EventCategory::gradient_reduction, "reduction"},
-                                       std::pair{EventCategory::weight_gather, "weight gather"},
-                                       std::pair{EventCategory::all_reduce, "all-reduce"},
-                                       std::pair{EventCategory::token_dispatch, "token dispatch"},
-                                       std::pair{EventCategory::token_combine, "token combine"}}) {
+  for (const auto& [category, name] :
+       {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
+        std::pair{EventCategory::gradient_reduction, "reduction"},
+        std::pair{EventCategory::weight_gather, "weight gather"},
+        std::pair{EventCategory::all_reduce, "all-reduce"},
+        std::pair{EventCategory::token_dispatch, "token dispatch"},
+        std::pair{EventCategory::token_combine, "token combine"},
+        std::pair{EventCategory::context_parallel, "context parallel"}}) {
     if (used(category)) text += fmt::format("  {} {}", symbol(category), name);
   }
   text += "\n";

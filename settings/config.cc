@@ -105,6 +105,13 @@ std::vector<MeshAxis> ParallelConfig::axes() const {
                               .key = "pipeline_model_parallel_size",
                               .size = pipeline_model_parallel_size,
                               .groups = {Group::pipeline}}};
+  if (context_parallel_size > 1) {
+    axes.push_back({.name = std::string(context_axis),
+                    .title = "context",
+                    .key = "context_parallel_size",
+                    .size = context_parallel_size,
+                    .groups = {Group::context, Group::shard, Group::loss}});
+  }
   axes.insert(axes.end(), more_axes.begin(), more_axes.end());
   if (expert_tensor_parallel_size == 0) return axes;
   const auto of_experts =

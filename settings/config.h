@@ -117,6 +117,8 @@ struct ParallelConfig {
   std::int64_t virtual_pipeline_model_parallel_size = 1;
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;
+  std::int64_t context_parallel_size = 1;
+  std::string cp_comm_type = "p2p";
   // Ranks with different experts, and ranks that share each expert (derived: the tensor size). Both
   // divide the ranks of a pipeline stage otherwise than data and tensor parallelism do.
   std::int64_t expert_model_parallel_size = 1;
@@ -126,7 +128,8 @@ struct ParallelConfig {
   std::vector<MeshAxis> more_axes = {};
 
   static ParallelConfig one_rank() { return {.data_parallel_size = 1}; }
-  // All axes: data, tensor, pipeline, then more_axes, and with experts their folded axes.
+  // All axes: data, tensor, pipeline, context if it has several ranks, then more_axes, and with
+  // experts their folded axes.
   std::vector<MeshAxis> axes() const;
   // The number of ranks in each group of this kind.
   std::int64_t ranks(Group group) const { return group_size(axes(), group); }

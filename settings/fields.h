@@ -184,6 +184,7 @@ void validate(const Config& config, Problems& problems);
 void validate_model(const Config& config, Problems& problems);
 void validate_experts(const Config& config, Problems& problems);
 void validate_tensor_parallel(const Config& config, Problems& problems);
+void validate_context_parallel(const Config& config, Problems& problems);
 void validate_pipeline(const Config& config, Problems& problems);
 void validate_layout(const Config& config, Problems& problems);
 void validate_zero(const Config& config, Problems& problems);

@@ -324,6 +324,19 @@ std::vector<Field> parallel_fields() {
        .member = member(&P::tp_comm_overlap),
        .doc = "With sequence_parallel: gathers and reductions move one tensor rank's rows at a "
               "time, concurrently with the products of the rows that have arrived."},
+      {.path = "/parallel/context_parallel_size",
+       .member = member(&P::context_parallel_size),
+       .doc =
+           "Ranks that share each sample: a rank holds two pieces of it, one from its first half "
+           "and one from its second, so that all have about equal work.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks)},
+      {.path = "/parallel/cp_comm_type",
+       .member = member(&P::cp_comm_type),
+       .doc = "How attention exchanges positions among the ranks that share a sample: keys and "
+              "values around a ring (p2p) or gathered (all_gather), or positions for heads (a2a, "
+              "where context_parallel_size divides each tensor rank's heads).",
+       .choices = {{"p2p"}, {"all_gather"}, {"a2a"}}},
       {.path = "/parallel/expert_model_parallel_size",
        .member = member(&P::expert_model_parallel_size),
        .doc = "Groups of ranks with different experts (model.moe); divides num_experts. With "
@@ -341,9 +354,8 @@ std::vector<Field> parallel_fields() {
        .member = member(&P::rank_order),
        .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "
                           "neighbouring ranks differ in first. An axis of size 1 may be left out; "
-                          "name one whose size is derived. {}, the axis of context parallelism, "
-                          "has size 1.",
-                          fmt::join(ordered_axes({}), ", "), context_axis)},
+                          "name one whose size is derived.",
+                          fmt::join(ordered_axes({.context_parallel_size = 2}), ", "))},
   };
 }
 

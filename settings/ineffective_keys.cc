@@ -28,6 +28,14 @@ void without_tensor_group(Config& config, const Problems& problems) {
   if (problems.sound(kOverlap)) config.parallel.tp_comm_overlap = false;
 }
 
+// One rank has complete samples.
+void without_context_group(Config& config, const Problems& problems) {
+  if (!problems.sound({kContext, kContextExchange})) return;
+  if (config.parallel.context_parallel_size == 1) {
+    config.parallel.cp_comm_type = ParallelConfig{}.cp_comm_type;
+  }
+}
+
 // A single pipeline rank can't interleave its chunks with those of other ranks.
 void without_pipeline(Config& config, const Problems& problems) {
   if (!problems.sound({kPipeline, kChunks, kSchedule, kScheduleFile})) return;
@@ -71,6 +79,7 @@ void without_recomputation(Config& config, const Problems& problems) {
 std::string why(const std::string& path, const ActivationCheckpointingConfig& checkpointing,
                 const PipelineConfig& pipeline) {
   if (path == kSequence || path == kOverlap) return "with tensor_model_parallel_size 1";
+  if (path == kContextExchange) return "with context_parallel_size 1";
   if (path == kUnits) {
     return fmt::format("with granularity \"{}\"", checkpointing.granularity);
   }
@@ -83,6 +92,7 @@ std::string why(const std::string& path, const ActivationCheckpointingConfig& ch
 
 void switch_off_ineffective_keys(Config& config, const Problems& problems) {
   without_tensor_group(config, problems);
+  without_context_group(config, problems);
   without_pipeline(config, problems);
   without_groups(config, problems);
   without_split(config, problems);
@@ -96,7 +106,8 @@ std::vector<std::string> ineffective_key_notes(const Config& config, const std::
   if (written.empty()) return {};
   const nlohmann::json document = parse_json(written, "config.json");
   std::vector<std::string> notes;
-  for (const char* path : {kSequence, kOverlap, kSchedule, kChunks, kGroup, kLayerSplit, kUnits}) {
+  for (const char* path :
+       {kSequence, kOverlap, kContextExchange, kSchedule, kChunks, kGroup, kLayerSplit, kUnits}) {
     const nlohmann::json* const asked = find(document, path);
     const auto field = std::ranges::find(fields(), path, &Field::path);
     const nlohmann::json taken = value_of(*field, config);

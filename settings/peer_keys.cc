@@ -13,7 +13,8 @@ constexpr auto kPipelineSize = "/parallel/pipeline_model_parallel_size";
 constexpr auto kDataSize = "/parallel/data_parallel_size";
 constexpr auto kChunkCount = "/parallel/virtual_pipeline_model_parallel_size";
 constexpr auto kRecomputation = "/activation_checkpointing/granularity";
-constexpr auto kNoContext = "there is no context parallelism here";
+constexpr auto kContextRanks = "/parallel/context_parallel_size";
+constexpr auto kContextWay = "/parallel/cp_comm_type";
 constexpr auto kExpertParallel = "/parallel/expert_model_parallel_size";
 constexpr auto kExpertTensor = "/parallel/expert_tensor_parallel_size";
 constexpr auto kExpertCount = "/model/moe/num_experts";
@@ -239,8 +240,11 @@ const std::vector<PeerKey>& peer_keys() {
       {"num_workers", "", "batches need no workers here"},
       {"dataloader_num_workers", "", "batches need no workers here"},
       {"fsdp_config", "/zero_optimization/stage", "3"},
-      {"context_parallel_size", "", kNoContext},
-      {"context_parallel_degree", "", kNoContext},
+      {"context_parallel_degree", kContextRanks},
+      {"cp_size", kContextRanks},
+      {"sequence_parallel_size", kContextRanks, "and cp_comm_type \"a2a\", as DeepSpeed-Ulysses"},
+      {"ulysses_sequence_parallel_size", kContextRanks, "and cp_comm_type \"a2a\""},
+      {"context_parallel_rotate_method", kContextWay, "\"allgather\" is all_gather"},
       // Mixtures of experts: Megatron-LM, DeepSpeed, torchtitan, transformers' config.json.
       {"expert_parallel_size", kExpertParallel},
       {"expert_parallel_degree", kExpertParallel},

@@ -252,6 +252,7 @@ void validate(const Config& config, Problems& problems) {
   validate_model(config, problems);
   validate_experts(config, problems);
   validate_tensor_parallel(config, problems);
+  validate_context_parallel(config, problems);
   validate_pipeline(config, problems);
   validate_layout(config, problems);
   validate_optimizer(config, problems);

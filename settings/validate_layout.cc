@@ -251,6 +251,77 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
   }
 }
 
+namespace {
+
+// Parts of a model that see a complete sample at once.
+void validate_context_of_model(const Config& config, Problems& problems) {
+  const MoeConfig& moe = config.model.moe;
+  const auto refuse = [&](const char* path, bool asked, const std::string& what) {
+    if (asked && problems.sound({kContext, path})) problems.add(path, what);
+  };
+  refuse(kMtpLayers, config.model.mtp_num_layers > 0,
+         "a further token may be on another rank of context parallelism; use 0, or "
+         "context_parallel_size 1");
+  refuse("/model/moe/expert_capacity_factor", moe.has_experts() && moe.expert_capacity_factor > 0,
+         "counts the tokens of a sample, which the ranks of context parallelism share; leave it "
+         "out, or use context_parallel_size 1");
+}
+
+// Whether each rank's rows of a micro-batch can be shared by the tensor ranks.
+void validate_context_rows(const Config& config, Problems& problems) {
+  const std::int64_t ranks = config.parallel.context_parallel_size,
+                     tensor = config.parallel.tensor_model_parallel_size,
+                     sequence = config.data.sequence_length;
+  if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kMicro})) return;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    // As parallel/context/sequence_pieces.h divides them.
+    const std::int64_t rest = sequence % (2 * ranks);
+    const std::int64_t rows =
+        config.batch.micro_batch_size *
+        (sequence / (2 * ranks) * 2 + (2 * rank < rest ? 1 : 0) + (2 * rank + 1 < rest ? 1 : 0));
+    if (rows % tensor == 0) continue;
+    problems.add(kContext, fmt::format("rank {} of {} has {} rows of a micro-batch, which "
+                                       "tensor_model_parallel_size ({}) can't share under "
+                                       "sequence_parallel; use a sequence_length of {}, or "
+                                       "sequence_parallel false",
+                                       rank, ranks, rows, tensor,
+                                       multiples_near(2 * ranks * tensor, sequence)));
+    return;
+  }
+}
+
+}  // namespace
+
+void validate_context_parallel(const Config& config, Problems& problems) {
+  const std::int64_t ranks = config.parallel.context_parallel_size;
+  if (!problems.sound(kContext) || ranks == 1) return;
+  if (problems.sound("/data/sequence_length") && config.data.sequence_length < 2 * ranks) {
+    problems.add(kContext,
+                 fmt::format("{} ranks need two positions each, but sequence_length is {}; use at "
+                             "most {}",
+                             ranks, config.data.sequence_length,
+                             std::max<std::int64_t>(1, config.data.sequence_length / 2)));
+    return;
+  }
+  validate_context_of_model(config, problems);
+  if (!problems.sound(kContext)) return;
+  validate_context_rows(config, problems);
+  const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
+  if (config.parallel.cp_comm_type != "a2a" ||
+      !problems.sound({kContext, kContextExchange, kTensor, kHeads, kGroups})) {
+    return;
+  }
+  const ModelConfig& model = config.model;
+  const std::int64_t common = std::gcd(model.num_attention_heads, model.num_query_groups) / tensor;
+  if (common % ranks == 0) return;
+  problems.add(kContext,
+               fmt::format("{} does not divide the {} heads and {} query groups of a "
+                           "tensor rank, which cp_comm_type \"a2a\" exchanges; use {}, "
+                           "or cp_comm_type \"p2p\"",
+                           ranks, model.num_attention_heads / tensor,
+                           model.num_query_groups / tensor, divisors_near(common, ranks)));
+}
+
 void validate_pipeline(const Config& config, Problems& problems) {
   if (problems.sound({kSchedule, kScheduleFile})) {
     const ScheduleConstraints& kind = schedule_constraints(config);

@@ -148,6 +148,14 @@ BatchShape batch_shape(const BatchConfig& batch, const Topology& topology) {
           .places = topology.size(Group::batch)};
 }
 
+// By a choice of parallel.cp_comm_type.
+static ContextAttention::Exchange exchange_of(const std::string& cp_comm_type) {
+  using Way = ContextAttention::Exchange;
+  return cp_comm_type == "all_gather" ? Way::all_gather
+         : cp_comm_type == "a2a"      ? Way::a2a
+                                      : Way::p2p;
+}
+
 ParallelContext parallel_context_of(const ParallelConfig& parallel,
                                     const ActivationCheckpointingConfig& checkpointing,
                                     const Topology& topology) {
@@ -157,6 +165,10 @@ ParallelContext parallel_context_of(const ParallelConfig& parallel,
                           .sequence_parallel = parallel.sequence_parallel,
                           .gathers_again = checkpointing.granularity == "selective",
                           .overlap = parallel.tp_comm_overlap,
+                          .context = topology.of(Group::context),
+                          .context_rank = topology.place(Group::context),
+                          .context_size = topology.size(Group::context),
+                          .context_exchange = exchange_of(parallel.cp_comm_type),
                           .exchange = topology.of(Group::exchange),
                           .exchange_rank = topology.place(Group::exchange),
                           .expert = topology.size(Group::expert),

@@ -110,6 +110,18 @@ const std::vector<Preset>& presets() {
             kLargeBatch, 8),
       llama("llama_8b", "Llama 3 8B's sizes", {32, 4096, 32, 8, 14336, false}, 3e-4, 3e-5,
             kLargeBatch, 8),
+      // Llama 3.1's scaling of rotary positions, and its context.
+      llama("llama_8b_128k", "Llama 3.1 8B's sizes on samples of 131,072 tokens",
+            {32, 4096, 32, 8, 14336, false}, 3e-4, 3e-5, R"({
+              "model": {"max_position_embeddings": 131072,
+                        "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+                                         "high_freq_factor": 4,
+                                         "original_max_position_embeddings": 8192}},
+              "parallel": {"tensor_model_parallel_size": 8, "sequence_parallel": true,
+                           "context_parallel_size": 8},
+              "batch": {"global_batch_size": 32, "micro_batch_size": 1},
+              "data": {"sequence_length": 131072}})",
+            64),
       llama("llama_70b", "Llama 3 70B's sizes", {80, 8192, 64, 8, 28672, false}, 1.5e-4, 1.5e-5,
             kLargeBatch, 64),
       // Its technical report (https://arxiv.org/abs/2505.09388) gives no rates.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -309,6 +310,36 @@ void attention_backward(const Access& access, Context& context, const AttentionB
   for (std::int64_t i = 0; i < sink_floats(forward); ++i) {
     total[i % shape.heads] += scratch.shared()[i];
   }
+}
+
+void merge_attention(const Access& access, Context& context, const AttentionMergeArgs& args) {
+  const std::int64_t e = args.shape.value_dim(), heads = args.shape.heads, s = args.shape.sequence;
+  float* const out = data<float>(access, args.out);
+  float* const sums = data<float>(access, args.log_sum_exp);
+  const float* const part_sums = data<float>(access, args.part_log_sum_exp);
+  by_dtype(args.part.dtype(), [&]<class T>(T*) {
+    const T* const part = data<T>(access, args.part);
+    const auto& leaves = state_of(context).table->get<T>();
+    context.team().parallel_for(
+        args.shape.batch * s, grain_rows(heads * e), [&](std::int64_t begin, std::int64_t end) {
+          std::vector<float> row(static_cast<std::size_t>(e));
+          for (std::int64_t t = begin; t < end; ++t) {
+            for (std::int64_t head = 0; head < heads; ++head) {
+              const std::int64_t at = (t / s * heads + head) * s + t % s;
+              const float own = sums[at], other = part_sums[at], top = std::max(own, other);
+              if (top == -std::numeric_limits<float>::infinity()) continue;
+              const float keep = std::exp(own - top), take = std::exp(other - top);
+              const float total = keep + take;
+              sums[at] = top + std::log(total);
+              float* const to = out + (t * heads + head) * e;
+              leaves.to_f32(part + (t * heads + head) * e, row.data(), e);
+              for (std::int64_t i = 0; i < e; ++i) {
+                to[i] = (to[i] * keep + row[static_cast<std::size_t>(i)] * take) / total;
+              }
+            }
+          }
+        });
+  });
 }
 
 void append_to_cache(const Access& access, Context&, const CacheArgs& args) {

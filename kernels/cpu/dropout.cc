@@ -14,6 +14,7 @@ void dropout_add(const Access& access, Context& context, const DropoutAddArgs& a
     const std::int64_t* const samples = data<std::int64_t>(access, args.dropout.samples);
     const auto& leaves = state_of(context).table->get<T>();
     const std::int64_t columns = args.x.dim(1);
+    const std::int32_t* const places = data<std::int32_t>(access, args.places);
     const bool drop = args.dropout.probability > 0;
     const simd::Dropout dropout = dropout_of(args.dropout);
     context.team().parallel_for(
@@ -22,8 +23,9 @@ void dropout_add(const Access& access, Context& context, const DropoutAddArgs& a
             const std::int64_t at = t * columns;
             if (drop) {
               const std::int64_t row = args.first_row + t;
+              const std::int64_t place = places ? places[row] : row % args.sequence;
               leaves.dropout_add(dropout, static_cast<std::uint64_t>(samples[row / args.sequence]),
-                                 static_cast<std::uint64_t>(row % args.sequence * columns), x + at,
+                                 static_cast<std::uint64_t>(place * columns), x + at,
                                  residual ? residual + at : nullptr, y + at, columns);
             } else if (residual) {
               leaves.add_bias(x + at, residual + at, y + at, columns);

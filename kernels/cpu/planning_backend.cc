@@ -68,6 +68,7 @@ const Backend& planning_cpu_backend() {
       .append_to_cache = [](const Access&, Context&, const CacheArgs&) {},
       .attention_cached = cpu::reserve_attention_cached,
       .attention_backward = cpu::reserve_attention_backward,
+      .merge_attention = nothing,
       .copy_heads = nothing,
       .sum_heads = nothing,
       .rotary = cpu::reserve_rotary,

@@ -13,15 +13,17 @@ struct DropoutAdd {
   const T *x, *residual;
   T* y;
   const std::int64_t* samples;
+  const std::int32_t* places;
   Dropout dropout;
   std::int64_t columns, sequence, first_row;
   template <int N>
   __device__ void run(std::int64_t i) const {
     const std::int64_t row = first_row + i / columns;
+    const std::int64_t place = places ? places[row] : row % sequence;
     float a[N], factors[N];
     load(x + i, a);
     dropout.factors(static_cast<std::uint64_t>(samples[row / sequence]),
-                    static_cast<std::uint64_t>(row % sequence * columns + i % columns), factors);
+                    static_cast<std::uint64_t>(place * columns + i % columns), factors);
     if (residual) {
       float r[N];
       load(residual + i, r);
@@ -70,6 +72,7 @@ void dropout_add(const Access& access, Context& context, const DropoutAddArgs& a
                                  .residual = residual,
                                  .y = y,
                                  .samples = data<std::int64_t>(access, args.dropout.samples),
+                                 .places = data<std::int32_t>(access, args.places),
                                  .dropout = dropout_of(args.dropout),
                                  .columns = columns,
                                  .sequence = args.sequence,

@@ -27,6 +27,7 @@ std::map<std::string, std::string> short_names(const ParallelConfig& parallel) {
       {"sp", "parallel.sequence_parallel"},
       {"threads", "runtime.threads_per_rank"},
       {"dtype", "precision.dtype"},
+      {std::string(context_axis), "parallel.context_parallel_size"},
       {"transport", "runtime.transport"}};
   for (const MeshAxis& axis : parallel.axes()) {
     if (!axis.key.empty()) names[axis.name] = "parallel." + axis.key;

@@ -112,6 +112,8 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
   const auto yes = [](bool value) { return value ? "true" : "false"; };
   const std::string etp = l.etp > 0 ? std::to_string(l.etp) : "null";
   std::vector<std::string> set{
+      "parallel.context_parallel_size=null",  // no layout shares samples
+      "parallel.cp_comm_type=null",
       fmt::format("parallel.expert_model_parallel_size={}", l.ep),
       fmt::format("parallel.expert_tensor_parallel_size={}", etp),
       fmt::format("{}={}", keys_.at("dp"), l.dp),

@@ -61,7 +61,8 @@ class Pricer {
   const std::string& traffic_of_operation(const TracedOperation& one) const {
     return groups_[static_cast<std::size_t>(one.group)].first;
   }
-  // Whether a collective is an exchange of tokens that runs concurrently with compute.
+  // Whether this is an exchange of tokens, or a message of context parallelism, that runs
+  // concurrently with compute.
   bool exchanges(const TracedOperation& one) const {
     const std::string& traffic = traffic_of_operation(one);
     return one.asynchronous && is_within_layers(traffic) && traffic != layer_traffic();
@@ -75,7 +76,7 @@ class Pricer {
     const auto operation = static_cast<Operation>(one.operation);
     const auto bytes =
         static_cast<double>(one.shape.numel()) * static_cast<double>(size_of(one.dtype));
-    if (operation == Operation::message) {
+    if (operation == Operation::message && !is_within_layers(traffic)) {
       cost.sent_on += bytes;
       return;
     }
@@ -85,7 +86,9 @@ class Pricer {
     const bool within = is_within_layers(traffic);
     const bool narrow = assumptions_.one_adapter && !within && shape.nodes() > 1;
     const double seconds =
-        collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
+        operation == Operation::message
+            ? message_seconds(machine_, bytes, shape.nodes() == 1)
+            : collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
     if (assumptions_.gathers_again && recomputes() && part && !within && backward) {
       cost.overlapped.push_back({traffic, operation, cost.seconds.total(), seconds});
     }

@@ -6,6 +6,7 @@ const looks = {
   tensor_parallel: ['tensor parallel', '#3f8fd0'], gradient_reduction: ['gradient reduction', '#cc79a7'],
   weight_gather: ['weight gather', '#b05588'], all_reduce: ['other all-reduce', '#8478d8'],
   token_dispatch: ['token dispatch', '#44aa99'], token_combine: ['token combine', '#999933'],
+  context_parallel: ['context parallel', '#6699cc'],
 };
 const computes = ['forward', 'backward', 'backward_input', 'backward_weight', 'optimizer'];
 

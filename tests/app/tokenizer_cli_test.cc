@@ -135,14 +135,14 @@ TEST_P(InitPreset, IsFollowedToARun) {
 // presets.
 INSTANTIATE_TEST_SUITE_P(Registry, InitPreset,
                          ::testing::Values("bytes", "gpt2_124m", "llama_135m"));
-INSTANTIATE_TEST_SUITE_P(All, InitPreset,
-                         ::testing::ValuesIn(std::getenv("TRIDENT_TEST_FULL") == nullptr
-                                                 ? std::vector<const char*>{}
-                                                 : std::vector<const char*>{
-                                                       "gpt2_355m", "gpt2_774m", "llama_1b",
-                                                       "gpt2_1.5b", "llama_3b", "llama_8b",
-                                                       "llama_70b", "qwen3_30b_a3b", "gpt3_175b",
-                                                       "deepseek_v3", "llama_405b"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, InitPreset,
+    ::testing::ValuesIn(std::getenv("TRIDENT_TEST_FULL") == nullptr
+                            ? std::vector<const char*>{}
+                            : std::vector<const char*>{
+                                  "gpt2_355m", "gpt2_774m", "llama_1b", "gpt2_1.5b", "llama_3b",
+                                  "llama_8b", "llama_8b_128k", "llama_70b", "qwen3_30b_a3b",
+                                  "gpt3_175b", "deepseek_v3", "llama_405b"}));
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(InitPreset);
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "kernels/elementwise.h"
 #include "kernels/rotary.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
@@ -379,6 +380,7 @@ TEST_P(AttentionTest, PartsOfTheKeysCanBeMerged) {
   const Values want = reference::Attention{s}.forward(qkv, &log_sums);
   Values total(want.size(), 0.0);
   std::vector<Values> outs, sums;
+  std::vector<AttentionArgs> parts;
   for (const auto& [begin, count] : {std::pair{0, 41}, std::pair{41, 64}, std::pair{105, 45}}) {
     const Tensor rows = put(qkv, {150, s.row()});
     const Values some = part(qkv, s.row(), 1, 150, begin, count, 0, s.row());
@@ -396,6 +398,7 @@ TEST_P(AttentionTest, PartsOfTheKeysCanBeMerged) {
     attention_forward(context, args);
     outs.push_back(get(args.out));
     sums.push_back(get(args.log_sum_exp));
+    parts.push_back(args);
   }
   for (std::size_t i = 0; i < total.size(); ++i) {
     const std::size_t t = i / 48, head = i % 48 / 12, at = head * 150 + t;
@@ -406,6 +409,23 @@ TEST_P(AttentionTest, PartsOfTheKeysCanBeMerged) {
   }
   EXPECT_LT(relative_error(total, want), dtype == DType::f32 ? 1e-6 : 1e-2);
   EXPECT_EQ(sums[1][40], -INFINITY);  // query 40 comes before the second part
+
+  // Merged by the kernel. The queries before 41 see nothing of the first two parts here.
+  const Tensor merged = empty_f32({150, s.out_row()}), merged_sums = empty_f32({1, 4, 150});
+  copy(context, parts[1].out, merged);
+  copy(context, parts[1].log_sum_exp, merged_sums);
+  for (const std::size_t i : {2, 0}) {
+    merge_attention(context, {.shape = s,
+                              .part = parts[i].out,
+                              .part_log_sum_exp = parts[i].log_sum_exp,
+                              .out = merged,
+                              .log_sum_exp = merged_sums});
+    if (i != 2) continue;
+    EXPECT_EQ(get(merged_sums)[40], -INFINITY);
+    EXPECT_EQ(get(merged)[40 * 48], 0.0);
+  }
+  EXPECT_LT(relative_error(get(merged), want), dtype == DType::f32 ? 1e-6 : 1e-2);
+  EXPECT_LT(relative_error(get(merged_sums), log_sums), 2e-6);
 }
 
 TEST_P(AttentionTest, GradientsOfPartsOfTheKeysAddUp) {

@@ -157,6 +157,16 @@ def draw_layouts(rng, case, count=3):
     wide = [layout for layout in layouts if math.prod(layout[:3]) >= 4]
     drawn = rng.sample(wide if len(wide) >= count else layouts,
                        min(count, max(len(wide), len(layouts))))
+    own = random.Random(case.seed)  # so that seeds draw the same cases as before
+
+    def context_of(dp, tp, pp):
+        """The ranks that share samples, and how: a2a where they divide the heads."""
+        sizes = [cp for cp in (1, 2, 3, 4)
+                 if dp * tp * pp * cp <= 8 and 2 * cp <= case.sequence and not case.mtp]
+        cp = own.choice([size for size in sizes if size > 1 and own.random() < 0.5] or [1])
+        divides = case.heads // tp % cp == 0 and case.groups // tp % cp == 0
+        return cp, own.choice(["p2p", "all_gather"] + 2 * ["a2a"] * divides)
+
     def expert_sizes(dp, tp):
         if not case.experts:
             return {}
@@ -167,18 +177,21 @@ def draw_layouts(rng, case, count=3):
         return {"parallel.expert_model_parallel_size": ep,
                 "parallel.expert_tensor_parallel_size": etp}
     return [{
-        **expert_sizes(dp, tp),
+        **expert_sizes(dp * cp, tp),
         "parallel.data_parallel_size": dp,
+        "parallel.context_parallel_size": cp,
+        "parallel.cp_comm_type": way if cp > 1 else "p2p",
         "parallel.tensor_model_parallel_size": tp,
         "parallel.pipeline_model_parallel_size": pp,
         "parallel.virtual_pipeline_model_parallel_size": chunks,
-        "parallel.sequence_parallel": tp > 1 and case.sequence % tp == 0 and rng.random() < 0.5,
+        "parallel.sequence_parallel": (tp > 1 and case.sequence % (2 * cp * tp if cp > 1 else tp) == 0
+                                       and rng.random() < 0.5),
         "pipeline.schedule": "interleaved_1f1b" if chunks > 1 else rng.choice(["1f1b", "gpipe"]),
         "zero_optimization.stage": rng.choice([0, 1, 2, 3]),
         "zero_optimization.reduce_each_micro_batch": rng.random() < 0.5,
         "zero_optimization.stage3_param_persistence_threshold": rng.choice([0, 300, 100_000]),
         "activation_checkpointing.granularity": rng.choice(["none", "selective", "full"]),
-    } for dp, tp, pp, chunks in drawn]
+    } for dp, tp, pp, chunks in drawn for cp, way in [context_of(dp, tp, pp)]]
 
 
 class Checks:

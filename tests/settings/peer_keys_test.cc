@@ -54,8 +54,7 @@ TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
     EXPECT_THAT(refusal_of(path), ::testing::EndsWith("unknown key; here it is " + to)) << path;
   };
   leads("max_steps", "/training/train_iters");
-  EXPECT_THAT(refusal_of("parallel.context_parallel_size"),
-              ::testing::EndsWith("unknown key; there is no context parallelism here"));
+  leads("parallel.context_parallel_degree", "/parallel/context_parallel_size");
   leads("training.max_steps", "/training/train_iters");
   leads("training.steps", "/training/train_iters");
   leads("training.seq_len", "/data/sequence_length");

@@ -28,6 +28,7 @@ TEST(Presets, HaveThePublishedSizesOfTheirModels) {
       {"llama_1b", 1'235'814'400},
       {"llama_3b", 3'212'749'824},
       {"llama_8b", 8'030'261'248},
+      {"llama_8b_128k", 8'030'261'248},
       {"llama_70b", 70'553'706'496},
       {"llama_405b", 405'853'388'800},
       {"qwen3_30b_a3b", 30'532'122'624},

@@ -97,6 +97,23 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
   for (const PlanCase& c : many_layouts()) expect_planned(c);
 }
 
+// Rank 0's share of a sample, of which no rank has more.
+TEST(Plan, CountsWhatRanksThatShareSamplesExchange) {
+  const auto context = [](int ranks, const std::string& way) {
+    return Overrides{"parallel.context_parallel_size=" + std::to_string(ranks),
+                     "parallel.cp_comm_type=" + way, "data.sequence_length=24"};
+  };
+  const Overrides zero1{"zero_optimization.stage=1"};
+  for (const PlanCase& c :
+       {PlanCase{"gpt2", {1, 1, 1}, context(2, "p2p")},
+        {"gpt2", {2, 1, 1}, context(3, "all_gather") + zero1},
+        {"llama", {1, 1, 2}, context(2, "a2a")},
+        {"llama", {1, 2, 1}, context(2, "p2p") + Overrides{"parallel.sequence_parallel=true"}},
+        {"llama", {1, 1, 1}, context(4, "p2p") + Overrides{"precision.dtype=bf16"}}}) {
+    expect_planned(c);
+  }
+}
+
 // Each token takes all experts, so that the exchange is as even as the plan takes it to be.
 TEST(Plan, CountsExpertsAndTheirExchange) {
   const auto parallel = [](int expert, int tensor) {
