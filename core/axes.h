@@ -36,9 +36,9 @@ inline constexpr Group sharding_groups[] = {Group::tensor};
 inline constexpr Group expert_sharding_groups[] = {Group::expert, Group::expert_tensor};
 
 // Axes divide the ranks of a job. Folded axes divide the ranks of a pipeline stage once more
-// (Megatron Core's parallel folding). ep · etp · holders = dp · tp, times the size of any axis that
-// a program adds: experts regroup the ranks of a stage. The first folded axis varies fastest in
-// rank order.
+// (Megatron Core's parallel folding). ep · etp · holders = dp · cp · tp, times the size of any axis
+// that a program adds: experts regroup the ranks of a stage. The first folded axis varies fastest
+// in rank order.
 struct MeshAxis {
   std::string name = {};   // "tp": in rank orders, plans and timelines
   std::string title = {};  // "tensor", for people

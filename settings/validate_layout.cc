@@ -239,7 +239,9 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
                  "true needs sequence_parallel, whose gathers and reductions it splits");
   }
   if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kSequence})) return;
-  if (problems.sound({kMicro, "/data/sequence_length"})) {
+  const bool shares_samples =  // validate_context_rows() checks each rank's part
+      problems.sound(kContext) && config.parallel.context_parallel_size > 1;
+  if (problems.sound({kMicro, "/data/sequence_length"}) && !shares_samples) {
     const std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
     if (rows % tensor != 0) {
       problems.add(kSequence,
@@ -267,27 +269,39 @@ void validate_context_of_model(const Config& config, Problems& problems) {
          "out, or use context_parallel_size 1");
 }
 
-// Whether each rank's rows of a micro-batch can be shared by the tensor ranks.
+// The rows of a micro-batch on a rank, as parallel/context/sequence_pieces.h divides samples.
+std::int64_t rows_of_context(const Config& config, std::int64_t sequence, std::int64_t rank) {
+  const std::int64_t pieces = 2 * config.parallel.context_parallel_size, rest = sequence % pieces;
+  return config.batch.micro_batch_size *
+         (2 * (sequence / pieces) + (2 * rank < rest ? 1 : 0) + (2 * rank + 1 < rest ? 1 : 0));
+}
+
+// Checks that the tensor ranks can share the rows of each rank.
 void validate_context_rows(const Config& config, Problems& problems) {
   const std::int64_t ranks = config.parallel.context_parallel_size,
                      tensor = config.parallel.tensor_model_parallel_size,
                      sequence = config.data.sequence_length;
   if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kMicro})) return;
-  for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    // As parallel/context/sequence_pieces.h divides them.
-    const std::int64_t rest = sequence % (2 * ranks);
-    const std::int64_t rows =
-        config.batch.micro_batch_size *
-        (sequence / (2 * ranks) * 2 + (2 * rank < rest ? 1 : 0) + (2 * rank + 1 < rest ? 1 : 0));
-    if (rows % tensor == 0) continue;
-    problems.add(kContext, fmt::format("rank {} of {} has {} rows of a micro-batch, which "
-                                       "tensor_model_parallel_size ({}) can't share under "
-                                       "sequence_parallel; use a sequence_length of {}, or "
-                                       "sequence_parallel false",
-                                       rank, ranks, rows, tensor,
-                                       multiples_near(2 * ranks * tensor, sequence)));
-    return;
-  }
+  // The first rank whose rows can't be shared; `ranks` if there is none.
+  const auto first_uneven = [&](std::int64_t length) {
+    std::int64_t rank = 0;
+    while (rank < ranks && rows_of_context(config, length, rank) % tensor == 0) ++rank;
+    return rank;
+  };
+  const std::int64_t rank = first_uneven(sequence);
+  if (rank == ranks) return;
+  std::vector<std::string> lengths;
+  std::int64_t below = sequence, above = sequence;
+  while (below >= 2 * ranks && first_uneven(below) < ranks) --below;
+  while (first_uneven(above) < ranks) ++above;  // multiples of 2 · ranks · tensor fit
+  if (below >= 2 * ranks) lengths.push_back(std::to_string(below));
+  if (above <= config.model.max_position_embeddings) lengths.push_back(std::to_string(above));
+  problems.add(
+      kContext,
+      fmt::format("rank {} of {} has {} rows of a micro-batch, which tensor_model_parallel_size "
+                  "({}) can't share under sequence_parallel; use {}sequence_parallel false",
+                  rank, ranks, rows_of_context(config, sequence, rank), tensor,
+                  lengths.empty() ? "" : "a sequence_length of " + list_or(lengths) + ", or "));
 }
 
 }  // namespace

@@ -35,6 +35,11 @@ class StepSimulator {
         schedule_(schedule_of(config)),
         planner_(config, architecture, schedule_),
         rank_of_(static_cast<std::size_t>(schedule_.total_stages())) {
+    if (!assumptions.fused_attention && config.parallel.context_parallel_size > 1) {
+      throw RequestError(
+          "--assume attention=in_memory: scores of complete samples need context_parallel_size 1; "
+          "leave one of the two out");
+    }
     for (int place = 0; place < schedule_.stages; ++place) {
       for (const int stage : schedule_.placement[static_cast<std::size_t>(place)]) {
         rank_of_[static_cast<std::size_t>(stage)] = place;

@@ -52,8 +52,10 @@ std::string text_of(const Bf16Rates& rates) {
 // The products of a micro-batch in a feed-forward layer.
 std::vector<ProductShape> shapes_of(const Config& config) {
   constexpr std::int64_t most_tokens = 1024, widest = 2048;
-  const std::int64_t tokens = std::clamp<std::int64_t>(
-      config.batch.micro_batch_size * config.data.sequence_length, 16, most_tokens);
+  const std::int64_t tokens =
+      std::clamp<std::int64_t>(config.batch.micro_batch_size * config.data.sequence_length /
+                                   config.parallel.context_parallel_size,
+                               16, most_tokens);
   const std::int64_t hidden = std::min(config.model.hidden_size, widest);
   const std::int64_t inner = std::clamp<std::int64_t>(config.model.ffn_hidden_size, 16, widest);
   return {{tokens, hidden, inner}, {tokens, inner, hidden}};

@@ -37,7 +37,8 @@ const Overrides documents{"data.reset_attention_mask=true", "data.reset_position
 
 // Steps with dropout and a sequence whose length twice the ranks don't divide.
 Outcome steps(const std::string& model, const Layout& layout, const Overrides& more) {
-  return outcome(model, layout, Overrides{"data.sequence_length=21"} + more);
+  return outcome(model, layout,
+                 Overrides{"data.sequence_length=21", "training.train_iters=6"} + more);
 }
 
 // Distances of losses and, since AdamW divides by small numbers, of the weights after all steps.
