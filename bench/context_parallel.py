@@ -5,7 +5,7 @@
 
 Prints the medians of tokens a second over the rounds, in which the ways take turns, and the memory
 for activations and workspace of the largest rank with 1, 2, 4 and 8 ranks that each hold as many
-positions of a sample (--local).
+positions of a sample (--local, 0 for none), with 16 heads.
 """
 
 import argparse
@@ -37,6 +37,7 @@ def step(arguments, sequence, settings):
 def memory(arguments, ranks, exchange):
     """MiB of the largest rank's activations and workspace."""
     settings = context(ranks, exchange) if ranks > 1 else {"runtime.threads_per_rank": 1}
+    settings |= {"model.num_attention_heads": 16, "model.num_query_groups": 16}  # 8 ranks divide them
     largest = step(arguments, arguments.local * ranks, settings)["ledger"]["largest_rank"]
     return (largest["activation"] + largest["workspace"]) / 2**20
 
@@ -58,6 +59,8 @@ def main():
         median = statistics.median(rates)
         print(f"{name:24} {median:8.1f} tokens/s ({min(rates):.1f} to {max(rates):.1f}), "
               f"{median / alone:.3f}")
+    if arguments.local == 0:
+        return
     print(f"activations and workspace of a rank with {arguments.local} positions, MiB:")
     for exchange in EXCHANGES:
         figures = [memory(arguments, ranks, exchange) for ranks in (1, 2, 4, 8)]
