@@ -559,8 +559,8 @@ def reference_run(model, case, tokens):
 
 def noise(case, tokens):
     """The effect of rounding the weights to fp32 once on a run in fp64: of each step, the relative
-    differences of the losses and of the gradient norms. Adam's first steps divide by the root of
-    few squares, which makes it large for a few models."""
+    differences of the losses and of the gradient norms, and the first gradients of both runs. Adam's
+    first steps divide by the root of few squares, which makes it large for a few models."""
     runs = []
     for scale in (0.0, 1e-7, -1e-7):
         model = use_float64(draw_model(case))
@@ -568,9 +568,11 @@ def noise(case, tokens):
         with torch.no_grad():
             for p in model.parameters():
                 p.mul_(1 + scale * torch.randn(p.shape, generator=generator, dtype=p.dtype))
-        runs.append(reference_run(model, case, tokens)[0])
-    return {key: [max(abs(run[key][k] / runs[0][key][k] - 1) for run in runs[1:])
-                  for k in range(case.iterations)] for key in ("losses", "grad_norms")}
+        runs.append(reference_run(model, case, tokens))
+    (exact, _), *others = runs
+    return {"gradients": [gradients for _, gradients in others]} | {
+        key: [max(abs(run[key][k] / exact[key][k] - 1) for run, _ in others)
+              for k in range(case.iterations)] for key in ("losses", "grad_norms")}
 
 
 # ---- files --------------------------------------------------------------------------------------

@@ -282,13 +282,32 @@ def gradient_error(got, want, case, name):
     return relative_error(one, other)
 
 
+def noise(case, tokens, golden):
+    """What one rounding of the weights changes, computed once and kept in `golden`."""
+    if "noise" not in golden:
+        golden["noise"] = make_golden.noise(case, tokens)
+    return golden["noise"]
+
+
+def check_gradient(checks, case, tokens, golden, got, want, name, what):
+    """Within the tolerance, or within what one rounding of the weights changes: the gradient of a
+    norm of four elements is a sum over all tokens whose terms can cancel."""
+    error = gradient_error(got, want, case, name)
+    allowed = TOLERANCE
+    if error > TOLERANCE:
+        rounded = [plain_names(one, case.architecture)
+                   for one in noise(case, tokens, golden)["gradients"]]
+        allowed = max(allowed, 3 * max(gradient_error(one, want, case, name) for one in rounded))
+        print(f"  {what}: gradient of {name} is off by {error:.1e}; allowed by the reference's own "
+              f"noise: {allowed:.1e}")
+    checks.expect(error <= allowed, f"{what}: gradient of {name} is off by {error:.2e}")
+
+
 def check_curve(checks, case, tokens, golden, name, got, what):
     """Each value within the tolerance, or within what one rounding of the weights changes."""
     for k, (one, want) in enumerate(zip(got, golden[name])):
         if name in ("losses", "grad_norms") and abs(one - want) > TOLERANCE * abs(want):
-            if "noise" not in golden:
-                golden["noise"] = make_golden.noise(case, tokens)
-            allowed = 3 * golden["noise"][name][k]
+            allowed = 3 * noise(case, tokens, golden)[name][k]
             print(f"  {what}: {name} of {k + 1} is off by {abs(one / want - 1):.1e}; "
                   f"allowed by the reference's own noise: {allowed:.1e}")
             checks.expect(abs(one - want) <= allowed * abs(want),
@@ -331,8 +350,7 @@ def check_training(checks, case, tokens, golden, gradients, metrics, run, what):
             # An expert without tokens, or the router of a single expert whose weight is always 1.
             checks.expect(got[name].norm() < 1e-7, f"{what}: gradient of {name} isn't zero")
             continue
-        error = gradient_error(got, want, case, name)
-        checks.expect(error <= TOLERANCE, f"{what}: gradient of {name} is off by {error:.2e}")
+        check_gradient(checks, case, tokens, golden, got, want, name, what)
 
 
 def is_of_mtp_layer(name, case):
@@ -468,8 +486,11 @@ def greedy_text(model, prompt, count):
     """The likeliest tokens after `prompt`, none from a cache, and the least distance between the
     logits of one and of the next likeliest."""
     with torch.no_grad():
-        output = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False,
-                                use_cache=False, eos_token_id=None, output_logits=True,
+        inputs = torch.tensor([prompt])
+        # Without a mask, generate masks the prompt's tokens that are pad_token_id.
+        output = model.generate(inputs, attention_mask=torch.ones_like(inputs),
+                                max_new_tokens=count, do_sample=False, use_cache=False,
+                                eos_token_id=None, output_logits=True,
                                 return_dict_in_generate=True)
     best = torch.cat(output.logits).topk(2, dim=-1).values
     return output.sequences[0].tolist(), float((best[:, 0] - best[:, 1]).min())
