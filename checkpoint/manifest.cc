@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -228,6 +229,15 @@ SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::
     }
   }
   if (const auto why = not_tiled(tensor.shape, tensor.shards)) read.fail(at, *why);
+  // A shard is a whole tensor of its file, so none holds two of them.
+  std::set<std::pair<std::string_view, std::string_view>> named;
+  for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
+    const SavedShard& shard = tensor.shards[i];
+    if (shard.slice.rows * shard.slice.columns == 0) continue;
+    if (!named.emplace(shard.file, shard.tensor).second) {
+      read.fail(fmt::format("{}/{}/1", at, i), "names the tensor of another piece");
+    }
+  }
   // So memory allocated for a tensor is at most the size of its files.
   for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
     const SavedShard& shard = tensor.shards[i];

@@ -163,7 +163,7 @@ std::vector<Chunk> build_chunks(const Architecture& architecture, const Transfor
     }
     if (stage == last) {
       if (shape.embeds_on_last_stage() && !table) table = embedding_table(parallel, shape, true);
-      const Weight output(shape.tied ? table : output_table(parallel, shape));
+      const Weight output = shape.tied ? Weight(table) : output_table(parallel, shape);
       chunk.modules.push_back(shape.mtp_layers > 0
                                   ? multi_token_head(architecture, shape, parallel, output, table)
                                   : architecture.head(parallel, shape, output));

@@ -72,6 +72,13 @@ json usual_scaling() {
           {"mscale_all_dim", usual.mscale_all_dim}};
 }
 
+// Where nothing else gives the base, transformers computes with a null and fails.
+void refuse_null_theta(HuggingFaceConfig& hf) {
+  if (!hf.is_missing("rope_theta") && !hf.gives("rope_theta")) {
+    hf.refuse("rope_theta", positive_rule);
+  }
+}
+
 // Reads the object of one key, rope_scaling or rope_parameters.
 class RopeReader {
  public:
@@ -99,6 +106,7 @@ class RopeReader {
       }
     }
     complete(*type, scaling);
+    if (!values_.contains("rope_theta")) refuse_null_theta(hf_);
     return result;
   }
 
@@ -201,6 +209,7 @@ json rotary_positions(HuggingFaceConfig& hf, std::int64_t positions, double base
   };
   if (!hf.gives_members("rope_scaling")) {
     if (hf.gives("rope_parameters")) return read("rope_parameters");
+    refuse_null_theta(hf);
     return {{"rotary_base", alone}, {"rope_scaling", usual_scaling()}};
   }
   const std::size_t before = hf.problems();

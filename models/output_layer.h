@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "models/transformer.h"
+#include "parallel/tensor/linear.h"
 #include "parallel/tensor/vocabulary.h"
 
 namespace trident {
@@ -18,7 +19,7 @@ class OutputLayer {
  public:
   // `table`: (V'/t, H).
   OutputLayer(const ParallelContext&, const TransformerShape&, Weight table);
-  const std::shared_ptr<Parameter>& table() const { return table_.parameter(); }
+  const std::shared_ptr<Parameter>& table() const { return projection_.weight().parameter(); }
 
   // y (T, H) → logits (T, V'/t).
   Tensor logits(Context&, WeightVersion, const Tensor& y) const;
@@ -28,10 +29,8 @@ class OutputLayer {
            std::optional<float> scale, const Tensor& gradient) const;
 
  private:
-  Tensor product(Context&, const Tensor& y, const Tensor& table) const;
-
   TransformerShape shape_;
-  Weight table_;
+  Linear projection_;
   VocabParallelCrossEntropy loss_;
 };
 
@@ -39,7 +38,7 @@ class OutputLayer {
 // It divides the rows into equal parts.
 std::int64_t logit_rows(const TransformerShape&, std::int64_t rows, std::int64_t columns);
 
-// The parameter of a separate output projection, for models without tied embeddings.
-std::shared_ptr<Parameter> output_table(const ParallelContext&, const TransformerShape&);
+// The table of a separate output projection, for models without tied embeddings.
+Weight output_table(const ParallelContext&, const TransformerShape&);
 
 }  // namespace trident

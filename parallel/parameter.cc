@@ -10,6 +10,24 @@
 
 namespace trident {
 
+std::string_view name_of(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::embedding:
+      return "embedding";
+    case ParameterRole::head:
+      return "head";
+    case ParameterRole::matrix:
+      return "matrix";
+    case ParameterRole::vector:
+      return "vector";
+    case ParameterRole::router:
+      return "router";
+    case ParameterRole::expert_bias:
+      return "expert_bias";
+  }
+  throw Error("no such role of a parameter");
+}
+
 WeightView Parameter::acquire(WeightVersion version) const {
   if (version == live_) {
     if (!weight_) throw Error("parameter " + name() + ": its weights are not gathered");

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ enum class ParameterRole : std::uint8_t {
   router,       // the weight that scores experts
   expert_bias,  // added to the scores for the choice of experts; balancing changes it
 };
+std::string_view name_of(ParameterRole);
 
 struct ParameterSpec {
   std::string name;

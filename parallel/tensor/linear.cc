@@ -47,14 +47,19 @@ Linear ParallelContext::linear(const LinearSpec& spec) const {
         return stacked(of, spec.out);
       case LinearRole::row:
         return of.rank() == 2 ? sharded(of, 1) : replicated(of);
+      case LinearRole::vocabulary:
+        return sharded(of, 0, spec.padded);
       case LinearRole::replicated:
         break;
     }
     return replicated(of);
   };
+  const bool head = spec.role == LinearRole::vocabulary;
+  if (head && spec.bias) throw Error("Linear: a vocabulary has no bias");
   Weight bias;
-  Weight weight = parameter(spec.name + ".weight", placement(shape),
-                            Initial::normal(spec.init_deviation), ParameterRole::matrix);
+  Weight weight =
+      parameter(spec.name + ".weight", placement(shape), Initial::normal(spec.init_deviation),
+                head ? ParameterRole::head : ParameterRole::matrix);
   if (spec.bias)
     bias =
         parameter(spec.name + ".bias", placement({out}), Initial::zeros(), ParameterRole::vector);
@@ -122,7 +127,7 @@ void Linear::multiply(Context& context, WeightVersion version, const Tensor& x,
                              .bias = bias_ ? bias_.acquire(version).tensor() : Tensor(),
                              .pre_activation = pre_activation ? *pre_activation : Tensor()});
   };
-  if (role_ == LinearRole::replicated) {
+  if (role_ == LinearRole::replicated || role_ == LinearRole::vocabulary) {
     product(x)(0, x.dim(0));
     saved.input = x;
     return;
@@ -170,8 +175,17 @@ Tensor Linear::backward_input(Context& context, WeightVersion version, const Ten
       saved.gradient = grad_y;
       product(grad_y)(0, grad_y.dim(0));
       return grad_x;
+    case LinearRole::vocabulary:
+      break;
   }
-  return grad_x;
+  throw Error("Linear: a vocabulary's backward passes are one");
+}
+
+void Linear::backward(Context& context, WeightVersion version, const Tensor& grad_y,
+                      const Tensor& x, const Tensor& grad_x) const {
+  if (role_ != LinearRole::vocabulary) throw Error("Linear: only a vocabulary's backward is one");
+  gemm(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x});
+  weight_.add_product(context, grad_y, x);
 }
 
 void Linear::backward_weight(Context& context, LinearActivations& saved) const {

@@ -24,6 +24,9 @@ enum class LinearRole : std::uint8_t {
   // rows must compute the same bits, which products chosen by time on a GPU don't promise
   // (KernelOptions::deterministic).
   replicated,
+  // As column, of the vocabulary's rows, padded at their end: every rank has all rows of the input,
+  // gathered already, and the logits of its own part (parallel/tensor/vocabulary.h has their loss).
+  vocabulary,
 };
 
 // y = x Wᵀ + b with W (out, in).
@@ -34,6 +37,7 @@ struct LinearSpec {
   // The output's extent as a stack of blocks (query, key, value), each of which a column-parallel
   // layer splits equally.
   std::vector<std::int64_t> out;
+  std::int64_t padded = 0;  // vocabulary: the output's extent with its padding
   bool bias = false;
   float init_deviation = 0;  // the standard deviation of the initial weight
 };
@@ -47,27 +51,33 @@ struct LinearActivations {
 
 class Linear {
  public:
-  // `weight`: (out/t, in), (out, in/t) or (out, in), by the role; `bias` may be undefined.
-  Linear(ParallelContext parallel, LinearRole role, Weight weight, Weight bias);
+  // `weight`: (out/t, in), (out, in/t) or (out, in), by the role; `bias` may be undefined, and is
+  // for a vocabulary.
+  Linear(ParallelContext parallel, LinearRole role, Weight weight, Weight bias = {});
 
   // Where the input and the output of forward lie, and so their gradients, for `rows` rows (T).
   Placement input(std::int64_t rows) const;
   Placement output(std::int64_t rows) const;
 
   // column: x (T or T/t, in) → (T, out/t). row: (T, in/t) → (T or T/t, out). replicated: (T or T/t,
-  // in) → (T or T/t, out).
+  // in) → (T or T/t, out). vocabulary: (n, in) → (n, V'/t), for any of the T rows.
   Tensor forward(Context&, WeightVersion, const Tensor& x, LinearActivations&) const;
   // GELU of the same product; `pre_activation` becomes y, for backward. Throws Error for a
   // row-parallel layer, whose product is no complete sum.
   Tensor forward_gelu(Context&, WeightVersion, const Tensor& x, LinearActivations&,
                       Tensor& pre_activation) const;
   // Returns the gradient of x, with x's placement. Where x = GELU(u), `pre_activation` is u, and
-  // the result is the gradient of u (a row-parallel layer).
+  // the result is the gradient of u (a row-parallel layer). Not for a vocabulary.
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearActivations&,
                         const Tensor& pre_activation = {}) const;
   void backward_weight(Context&, LinearActivations&) const;  // frees the saved activations
+  // Both at once for a vocabulary: grad_y (n, V'/t) of the rows x (n, in) adds to the weight's
+  // gradient and fills grad_x (n, in) with this rank's addend of the sum over the group.
+  void backward(Context&, WeightVersion, const Tensor& grad_y, const Tensor& x,
+                const Tensor& grad_x) const;
   // Appends the parameters, the bias first.
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+  const Weight& weight() const { return weight_; }
 
  private:
   void multiply(Context&, WeightVersion, const Tensor& x, LinearActivations&, Tensor& y,

@@ -70,16 +70,16 @@ PlanRank rank_of(const Config& config, const std::vector<int>& stages, const Pla
   return rank;
 }
 
-// Counts the parameters of the model that this rank and the other ranks of its stage hold.
-std::int64_t parameters_of(const PlannedRank& planned) {
-  std::int64_t count = 0;
+// Adds the parameters of the model that this rank and the other ranks of its stage hold.
+void count_parameters(const PlannedRank& planned, Plan& plan) {
   for (const BucketLayout& bucket : planned.buckets) {
     for (const BucketEntry& entry : bucket.entries) {
-      const Placement& placement = entry.parameter->spec().placement;
-      if (!placement.copy) count += placement.global.numel();
+      const ParameterSpec& spec = entry.parameter->spec();
+      if (spec.placement.copy) continue;
+      plan.parameters += spec.placement.global.numel();
+      plan.parameters_by_role[spec.role] += spec.placement.global.numel();
     }
   }
-  return count;
 }
 
 // Returns the ranks of a stage: one entry per rank, or per distinct plan.
@@ -131,7 +131,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
   const std::vector<PlannedRank> planned = plan_pipeline(config, architecture, schedule);
   for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
     const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
-    plan.parameters += parameters_of(of_place);
+    count_parameters(of_place, plan);
     auto ranks = ranks_of_stage(config, schedule, mesh, *rule, of_place, pipeline, entries);
     plan.ranks.insert(plan.ranks.end(), ranks.begin(), ranks.end());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/architecture.h"
+#include "parallel/parameter.h"
 #include "scheduler/action.h"
 #include "settings/config.h"
 
@@ -33,8 +34,10 @@ struct Plan {
   std::int64_t world_size = 0;
   std::vector<std::string> axes;  // names
   std::int64_t parameters = 0;    // of the model: each counted once, without padding
-  double flops_per_step = 0;      // forward and backward of the global batch (Megatron-LM's count)
-  double bubble_ratio = 0;        // of the schedule, with equal stages and free transfers
+  // The same by role. Laws of scaling count without the embedding and the head.
+  std::map<ParameterRole, std::int64_t> parameters_by_role;
+  double flops_per_step = 0;  // forward and backward of the global batch (Megatron-LM's count)
+  double bubble_ratio = 0;    // of the schedule, with equal stages and free transfers
   // The bubble with each stage's FLOPs under the layer split. `imbalance` is the busiest pipeline
   // rank's excess over the mean (0.25: a quarter more).
   std::vector<std::int64_t> layer_split;

@@ -110,8 +110,11 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
     one["peak_bytes"] = rank.peak_bytes;
     one["bytes_sent"] = rank.bytes_sent;
   }
+  nlohmann::ordered_json by_role = nlohmann::ordered_json::object();
+  for (const auto& [role, count] : plan.parameters_by_role) by_role[name_of(role)] = count;
   return {{"world_size", plan.world_size},
           {"parameters", plan.parameters},
+          {"parameters_by_role", by_role},
           {"flops_per_step", plan.flops_per_step},
           {"bubble_ratio", plan.bubble_ratio},
           {"layer_split", plan.layer_split},
@@ -124,6 +127,12 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
   std::string text = fmt::format("{}, {} parameters, {} a step, predicted bubble {}\n",
                                  counted(plan.world_size, "rank"), in_words(plan.parameters),
                                  work_of(plan.flops_per_step), percent_text(plan.bubble_ratio));
+  text += "parameters by role:";
+  for (const auto& [role, count] : plan.parameters_by_role) {
+    text += fmt::format("{} {} {}", role == plan.parameters_by_role.begin()->first ? "" : ",",
+                        name_of(role), in_words(count));
+  }
+  text += "\n";
   if (plan.layer_split.size() > 1) {
     text += fmt::format(
         "layers by stage {}: the busiest rank has {} more FLOPs than the mean, bubble "

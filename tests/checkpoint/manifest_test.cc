@@ -159,6 +159,10 @@ TEST(Manifest, RefusesWrongKeysFilesAndShards) {
   other[2][2] = 2;
   EXPECT_THAT(shards(other), HasSubstr("leave the tensor"));
   other = shard;
+  other[1][0] = other[0][0];
+  other[1][1] = other[0][1];
+  EXPECT_THAT(shards(other), HasSubstr("/1/1: names the tensor of another piece"));
+  other = shard;
   other[0][0] = "elsewhere";
   EXPECT_THAT(shards(other), HasSubstr("/0/0: names a file that /files doesn't list"));
   EXPECT_THAT(message_of(sealed(good).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));

@@ -318,7 +318,7 @@ LayerCase head_case(const std::string& name, TransformerShape shape,
           shape,
           [](const ParallelContext& parallel, const TransformerShape& s) {
             return std::unique_ptr<Module>(
-                new LanguageModelHead(parallel, s, Weight(output_table(parallel, s))));
+                new LanguageModelHead(parallel, s, output_table(parallel, s)));
           },
           rows_of,
           losses_of,
