@@ -8,14 +8,23 @@
 namespace trident {
 
 bool MeshAxis::in(Group group) const {
-  return std::find(groups.begin(), groups.end(), group) != groups.end();
+  return std::find(groups.begin(), groups.end(), group) != groups.end() ||
+         std::any_of(parts.begin(), parts.end(),
+                     [&](const Part& part) { return part.group == group; });
+}
+
+MeshAxis::Places MeshAxis::places_of(Group group) const {
+  std::int64_t stride = 1;
+  for (const Part& part : parts) {
+    if (part.group == group) return {stride, part.size};
+    stride *= part.size;
+  }
+  return {1, in(group) ? size : 1};
 }
 
 std::int64_t group_size(const std::vector<MeshAxis>& axes, Group group) {
   std::int64_t size = 1;
-  for (const MeshAxis& axis : axes) {
-    if (axis.in(group)) size *= axis.size;
-  }
+  for (const MeshAxis& axis : axes) size *= axis.places_of(group).count;
   return size;
 }
 

@@ -17,10 +17,13 @@ enum class Group : std::uint8_t {
   tensor,    // ranks that share each layer
   pipeline,  // ranks that a micro-batch passes one after the other
   context,   // ranks that share each sample
-  batch,     // ranks with different samples
-  shard,     // ranks that share ZeRO's states of a parameter
-  replicas,  // ranks with another copy of the same shard
-  loss,      // ranks over which loss and gradients are summed
+  // Of context parallelism in two levels:
+  context_heads,  // neighbours that exchange positions for heads
+  context_ring,   // ranks with the same heads, around which keys and values pass
+  batch,          // ranks with different samples
+  shard,          // ranks that share ZeRO's states of a parameter
+  replicas,       // ranks with another copy of the same shard
+  loss,           // ranks over which loss and gradients are summed
   // Of a mixture of experts:
   expert,           // ranks with different experts
   expert_tensor,    // ranks that share each expert
@@ -46,8 +49,21 @@ struct MeshAxis {
   std::int64_t size = 1;
   std::vector<Group> groups = {};
   bool folded = false;
+  // Groups of some of its ranks: place i of the axis is place i % n of a first part of n ranks,
+  // i / n % m of a second one of m, and so on.
+  struct Part {
+    Group group;
+    std::int64_t size = 1;
+    bool operator==(const Part&) const = default;
+  };
+  std::vector<Part> parts = {};
 
   bool in(Group group) const;
+  // The places of the axis that differ within a group of it: `count`, `stride` apart.
+  struct Places {
+    std::int64_t stride = 1, count = 1;
+  };
+  Places places_of(Group group) const;
   bool operator==(const MeshAxis&) const = default;
 };
 

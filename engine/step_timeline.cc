@@ -98,7 +98,9 @@ EventCategory category_of(const std::optional<Group>& group, Operation what, Pur
   if (!group) return EventCategory::all_reduce;
   if (*group == Group::pipeline) return EventCategory::transfer;
   if (*group == Group::tensor) return EventCategory::tensor_parallel;
-  if (*group == Group::context) return EventCategory::context_parallel;
+  if (*group == Group::context || *group == Group::context_heads || *group == Group::context_ring) {
+    return EventCategory::context_parallel;
+  }
   if (*group == Group::exchange) {  // the gather of row counts is drawn with the dispatches
     return purpose == Purpose::combine ? EventCategory::token_combine
                                        : EventCategory::token_dispatch;

@@ -124,14 +124,19 @@ int Mesh::size(Group group) const {
   return static_cast<int>(group_size(axes_, group));
 }
 
+Mesh::Places Mesh::places_of(std::size_t axis, Group group) const {
+  const MeshAxis::Places places = axes_[axis].places_of(group);
+  return {strides_[axis] * static_cast<int>(places.stride), static_cast<int>(places.count)};
+}
+
 int Mesh::place(int rank, Group group) const {
   check_rank(rank, world_);
   int place = 0, unit = 1;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (!axes_[i].in(group)) continue;
-    const int size = static_cast<int>(axes_[i].size);
-    place += (axes_[i].folded ? in_stage(rank) : rank) / strides_[i] % size * unit;
-    unit *= size;
+    const auto [stride, count] = places_of(i, group);
+    place += (axes_[i].folded ? in_stage(rank) : rank) / stride % count * unit;
+    unit *= count;
   }
   return place;
 }
@@ -141,14 +146,15 @@ int Mesh::moved(int rank, Group group, int place) const {
   check_coordinate("group", place, size(group));
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (!axes_[i].in(group)) continue;
-    const int size = static_cast<int>(axes_[i].size), to = place % size;
+    const auto [stride, count] = places_of(i, group);
+    const int to = place % count;
     if (axes_[i].folded) {
       const int number = in_stage(rank);
-      rank = from_stage(number + (to - number / strides_[i] % size) * strides_[i], rank);
+      rank = from_stage(number + (to - number / stride % count) * stride, rank);
     } else {
-      rank += (to - rank / strides_[i] % size) * strides_[i];
+      rank += (to - rank / stride % count) * stride;
     }
-    place /= size;
+    place /= count;
   }
   return rank;
 }

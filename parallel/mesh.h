@@ -60,6 +60,12 @@ class Mesh {
   int in_stage(int rank) const;
   int from_stage(int number, int rank) const;
 
+  // The places of an axis that differ within a group: `count`, from rank to rank `stride` apart.
+  struct Places {
+    int stride = 1, count = 1;
+  };
+  Places places_of(std::size_t axis, Group group) const;
+
   std::vector<MeshAxis> axes_;
   std::vector<int> strides_;        // by axis: of ranks, of a folded axis of numbers in the stage
   std::vector<std::size_t> stage_;  // the axes that number a stage's ranks, fastest first

@@ -49,6 +49,9 @@ class ParallelContext {
     ProcessGroup context;
     int context_rank = 0, context_size = 1;
     ContextAttention::Exchange context_exchange = ContextAttention::Exchange::p2p;
+    // Of a2a_p2p: the groups of both levels, and the size of the first.
+    ProcessGroup context_heads, context_ring;
+    int context_neighbours = 1;
     // The ranks that exchange the tokens of experts: `expert_tensor` consecutive ranks share each
     // expert, `expert` such groups have different ones (Group::exchange). It may be undefined for
     // one rank, and where only shapes are needed.
@@ -66,8 +69,12 @@ class ParallelContext {
 
   // Attention over the positions of all ranks that share a sample.
   ContextAttention context_attention() const {
-    return {options_.context, options_.context_rank, options_.context_size,
-            options_.context_exchange};
+    return {
+        {.all = options_.context, .heads = options_.context_heads, .ring = options_.context_ring},
+        options_.context_rank,
+        options_.context_size,
+        options_.context_exchange,
+        options_.context_neighbours};
   }
   // The positions of a sample of `positions` that this rank holds.
   std::int64_t own_positions(std::int64_t positions) const {

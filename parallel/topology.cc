@@ -22,6 +22,8 @@ struct Carrier {
 };
 constexpr Carrier carriers[] = {{Group::tensor, "tensor", Made::always},
                                 {Group::context, "context", Made::of_several_ranks},
+                                {Group::context_heads, "context_heads", Made::of_several_ranks},
+                                {Group::context_ring, "context_ring", Made::of_several_ranks},
                                 {Group::pipeline, "pipeline", Made::always},
                                 {Group::shard, "data", Made::always},
                                 {Group::replicas, "replicas", Made::of_several_ranks},
@@ -60,7 +62,8 @@ std::string_view traffic_of(std::string_view group_name) {
 
 bool is_within_layers(std::string_view traffic) {
   const auto group = group_of_traffic(traffic);
-  return group == Group::tensor || group == Group::context || group == Group::exchange;
+  return group == Group::tensor || group == Group::context || group == Group::context_heads ||
+         group == Group::context_ring || group == Group::exchange;
 }
 
 std::string_view layer_traffic() {

@@ -106,11 +106,16 @@ std::vector<MeshAxis> ParallelConfig::axes() const {
                               .size = pipeline_model_parallel_size,
                               .groups = {Group::pipeline}}};
   if (context_parallel_size > 1) {
-    axes.push_back({.name = std::string(context_axis),
-                    .title = "context",
-                    .key = "context_parallel_size",
-                    .size = context_parallel_size,
-                    .groups = {Group::context, Group::shard, Group::loss}});
+    MeshAxis& axis =
+        axes.emplace_back(MeshAxis{.name = std::string(context_axis),
+                                   .title = "context",
+                                   .key = "context_parallel_size",
+                                   .size = context_parallel_size,
+                                   .groups = {Group::context, Group::shard, Group::loss}});
+    if (cp_comm_type == both_exchanges && hierarchical_context_parallel_sizes.size() == 2) {
+      axis.parts = {{Group::context_heads, hierarchical_context_parallel_sizes[0]},
+                    {Group::context_ring, hierarchical_context_parallel_sizes[1]}};
+    }
   }
   axes.insert(axes.end(), more_axes.begin(), more_axes.end());
   if (expert_tensor_parallel_size == 0) return axes;

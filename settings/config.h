@@ -119,6 +119,9 @@ struct ParallelConfig {
   bool tp_comm_overlap = false;
   std::int64_t context_parallel_size = 1;
   std::string cp_comm_type = "p2p";
+  // Of "a2a+p2p": neighbours that exchange heads, and ranks of a ring.
+  std::vector<std::int64_t> hierarchical_context_parallel_sizes = {};
+  static constexpr auto both_exchanges = "a2a+p2p";
   // Ranks with different experts, and ranks that share each expert (derived: the tensor size). Both
   // divide the ranks of a pipeline stage otherwise than data and tensor parallelism do.
   std::int64_t expert_model_parallel_size = 1;

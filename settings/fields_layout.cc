@@ -334,9 +334,18 @@ std::vector<Field> parallel_fields() {
       {.path = "/parallel/cp_comm_type",
        .member = member(&P::cp_comm_type),
        .doc = "How attention exchanges positions among the ranks that share a sample: keys and "
-              "values around a ring (p2p) or gathered (all_gather), or positions for heads (a2a, "
-              "where context_parallel_size divides each tensor rank's heads).",
-       .choices = {{"p2p"}, {"all_gather"}, {"a2a"}}},
+              "values around a ring (p2p) or gathered (all_gather), positions for heads (a2a, "
+              "where context_parallel_size divides each tensor rank's heads), or positions for "
+              "heads among neighbours and a ring across them (a2a+p2p).",
+       .choices = {{"p2p"}, {"all_gather"}, {"a2a"}, {P::both_exchanges}}},
+      {.path = "/parallel/hierarchical_context_parallel_sizes",
+       .member = member(&P::hierarchical_context_parallel_sizes),
+       .doc =
+           "Of cp_comm_type \"a2a+p2p\": [neighbours that exchange positions for heads, ranks of "
+           "a ring], whose product is context_parallel_size. The first divides each tensor "
+           "rank's heads.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks)},
       {.path = "/parallel/expert_model_parallel_size",
        .member = member(&P::expert_model_parallel_size),
        .doc = "Groups of ranks with different experts (model.moe); divides num_experts. With "

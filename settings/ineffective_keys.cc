@@ -30,9 +30,10 @@ void without_tensor_group(Config& config, const Problems& problems) {
 
 // One rank has complete samples.
 void without_context_group(Config& config, const Problems& problems) {
-  if (!problems.sound({kContext, kContextExchange})) return;
+  if (!problems.sound({kContext, kContextExchange, kContextSizes})) return;
   if (config.parallel.context_parallel_size == 1) {
     config.parallel.cp_comm_type = ParallelConfig{}.cp_comm_type;
+    config.parallel.hierarchical_context_parallel_sizes.clear();
   }
 }
 
@@ -79,7 +80,7 @@ void without_recomputation(Config& config, const Problems& problems) {
 std::string why(const std::string& path, const ActivationCheckpointingConfig& checkpointing,
                 const PipelineConfig& pipeline) {
   if (path == kSequence || path == kOverlap) return "with tensor_model_parallel_size 1";
-  if (path == kContextExchange) return "with context_parallel_size 1";
+  if (path == kContextExchange || path == kContextSizes) return "with context_parallel_size 1";
   if (path == kUnits) {
     return fmt::format("with granularity \"{}\"", checkpointing.granularity);
   }
@@ -106,8 +107,8 @@ std::vector<std::string> ineffective_key_notes(const Config& config, const std::
   if (written.empty()) return {};
   const nlohmann::json document = parse_json(written, "config.json");
   std::vector<std::string> notes;
-  for (const char* path :
-       {kSequence, kOverlap, kContextExchange, kSchedule, kChunks, kGroup, kLayerSplit, kUnits}) {
+  for (const char* path : {kSequence, kOverlap, kContextExchange, kContextSizes, kSchedule, kChunks,
+                           kGroup, kLayerSplit, kUnits}) {
     const nlohmann::json* const asked = find(document, path);
     const auto field = std::ranges::find(fields(), path, &Field::path);
     const nlohmann::json taken = value_of(*field, config);

@@ -21,6 +21,7 @@ inline constexpr auto kData = "/parallel/data_parallel_size";
 inline constexpr auto kTensor = "/parallel/tensor_model_parallel_size";
 inline constexpr auto kContext = "/parallel/context_parallel_size";
 inline constexpr auto kContextExchange = "/parallel/cp_comm_type";
+inline constexpr auto kContextSizes = "/parallel/hierarchical_context_parallel_sizes";
 inline constexpr auto kPipeline = "/parallel/pipeline_model_parallel_size";
 inline constexpr auto kChunks = "/parallel/virtual_pipeline_model_parallel_size";
 inline constexpr auto kSchedule = "/pipeline/schedule";

@@ -304,6 +304,60 @@ void validate_context_rows(const Config& config, Problems& problems) {
                   lengths.empty() ? "" : "a sequence_length of " + list_or(lengths) + ", or "));
 }
 
+// "[2, 4] or [4, 2]": two sizes of at least 2, the first of which divides the heads.
+std::string context_sizes(std::int64_t ranks, std::int64_t heads) {
+  std::vector<std::string> choices;
+  for (std::int64_t size = 2; size <= ranks / 2; ++size) {
+    if (ranks % size != 0 || heads % size != 0) continue;
+    choices.push_back(fmt::format("[{}, {}]", size, ranks / size));
+  }
+  if (choices.size() > 6) choices.resize(6);
+  return choices.empty() ? "cp_comm_type \"p2p\"" : list_or(choices);
+}
+
+// Checks that the ranks that exchange heads divide those of a tensor rank.
+void validate_context_heads(const Config& config, Problems& problems) {
+  const ParallelConfig& parallel = config.parallel;
+  const std::int64_t ranks = parallel.context_parallel_size;
+  const std::vector<std::int64_t>& sizes = parallel.hierarchical_context_parallel_sizes;
+  const bool both = parallel.cp_comm_type == ParallelConfig::both_exchanges;
+  if (!problems.sound({kContext, kContextExchange, kContextSizes})) return;
+  if (!both && !sizes.empty()) {
+    problems.add(kContextSizes,
+                 fmt::format("belongs to cp_comm_type \"{}\"; leave it out, or use it",
+                             ParallelConfig::both_exchanges));
+  }
+  if ((!both && parallel.cp_comm_type != "a2a") ||
+      !problems.sound({kContextSizes, kTensor, kHeads, kGroups})) {
+    return;
+  }
+  const ModelConfig& model = config.model;
+  const std::int64_t tensor = parallel.tensor_model_parallel_size;
+  const std::int64_t common = std::gcd(model.num_attention_heads, model.num_query_groups) / tensor;
+  const std::string heads =
+      fmt::format("the {} heads and {} query groups of a tensor rank",
+                  model.num_attention_heads / tensor, model.num_query_groups / tensor);
+  if (!both) {
+    if (common % ranks == 0) return;
+    problems.add(kContext,
+                 fmt::format("{} does not divide {}, which cp_comm_type \"a2a\" exchanges; "
+                             "use {}, or cp_comm_type \"p2p\"",
+                             ranks, heads, divisors_near(common, ranks)));
+    return;
+  }
+  const bool fits = sizes.size() == 2 && sizes[0] > 1 && sizes[1] > 1 && sizes[0] <= ranks &&
+                    sizes[1] == ranks / sizes[0] && ranks % sizes[0] == 0;
+  if (!fits) {
+    problems.add(kContextSizes,
+                 fmt::format("needs two sizes of at least 2 whose product is context_parallel_size "
+                             "({}), the first a divisor of {}; use {}",
+                             ranks, heads, context_sizes(ranks, common)));
+  } else if (common % sizes[0] != 0) {
+    problems.add(kContextSizes, fmt::format("{} does not divide {}; use {}", sizes[0], heads,
+                                            context_sizes(ranks, common)));
+  }
+}
+
 }  // namespace
 
 void validate_context_parallel(const Config& config, Problems& problems) {
@@ -320,20 +374,7 @@ void validate_context_parallel(const Config& config, Problems& problems) {
   validate_context_of_model(config, problems);
   if (!problems.sound(kContext)) return;
   validate_context_rows(config, problems);
-  const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
-  if (config.parallel.cp_comm_type != "a2a" ||
-      !problems.sound({kContext, kContextExchange, kTensor, kHeads, kGroups})) {
-    return;
-  }
-  const ModelConfig& model = config.model;
-  const std::int64_t common = std::gcd(model.num_attention_heads, model.num_query_groups) / tensor;
-  if (common % ranks == 0) return;
-  problems.add(kContext,
-               fmt::format("{} does not divide the {} heads and {} query groups of a "
-                           "tensor rank, which cp_comm_type \"a2a\" exchanges; use {}, "
-                           "or cp_comm_type \"p2p\"",
-                           ranks, model.num_attention_heads / tensor,
-                           model.num_query_groups / tensor, divisors_near(common, ranks)));
+  validate_context_heads(config, problems);
 }
 
 void validate_pipeline(const Config& config, Problems& problems) {

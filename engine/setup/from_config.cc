@@ -153,7 +153,8 @@ static ContextAttention::Exchange exchange_of(const std::string& cp_comm_type) {
   using Way = ContextAttention::Exchange;
   return cp_comm_type == "all_gather" ? Way::all_gather
          : cp_comm_type == "a2a"      ? Way::a2a
-                                      : Way::p2p;
+         : cp_comm_type == "p2p"      ? Way::p2p
+                                      : Way::a2a_p2p;
 }
 
 ParallelContext parallel_context_of(const ParallelConfig& parallel,
@@ -169,6 +170,9 @@ ParallelContext parallel_context_of(const ParallelConfig& parallel,
                           .context_rank = topology.place(Group::context),
                           .context_size = topology.size(Group::context),
                           .context_exchange = exchange_of(parallel.cp_comm_type),
+                          .context_heads = topology.of(Group::context_heads),
+                          .context_ring = topology.of(Group::context_ring),
+                          .context_neighbours = topology.size(Group::context_heads),
                           .exchange = topology.of(Group::exchange),
                           .exchange_rank = topology.place(Group::exchange),
                           .expert = topology.size(Group::expert),

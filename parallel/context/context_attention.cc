@@ -277,35 +277,53 @@ void RingCall::backward(const AttentionBackwardArgs& args) const {
 
 }  // namespace
 
+ContextAttention::ContextAttention(Groups groups, int rank, int size, Exchange exchange,
+                                   int neighbours)
+    : rank_(rank),
+      size_(size),
+      neighbours_(exchange == Exchange::a2a       ? size
+                  : exchange == Exchange::a2a_p2p ? neighbours
+                                                  : 1),
+      gathers_(exchange == Exchange::all_gather) {
+  const bool both = exchange == Exchange::a2a_p2p;
+  heads_ = both ? std::move(groups.heads) : groups.all;
+  ring_ = both ? std::move(groups.ring) : std::move(groups.all);
+}
+
 Tensor ContextAttention::make_log_sum_exp(Context& context, const AttentionShape& shape,
                                           std::int64_t positions) const {
   AttentionShape of = shape;
-  if (size_ > 1 && exchange_ == Exchange::a2a) {
-    of.heads /= size_;
-    of.sequence = positions;
+  if (neighbours_ > 1) {
+    of.heads /= neighbours_;
+    of.sequence = joined(positions).count(place());
   }
   return context.empty({of.batch, of.heads, of.sequence}, DType::f32, Category::activation);
 }
 
 void ContextAttention::forward(Context& context, const AttentionArgs& args,
                                std::int64_t positions) const {
-  if (size_ == 1) return attention_forward(context, args);
-  const SequencePieces pieces(positions, size_);
-  if (exchange_ == Exchange::a2a) {
-    return HeadExchange(context, group_, rank_, args, pieces).forward();
-  }
-  RingCall(context, group_, rank_, exchange_ == Exchange::all_gather, args, pieces).forward();
+  const SequencePieces together = joined(positions);
+  const auto attend = [&](const AttentionArgs& own) {
+    if (together.ranks() == 1) return attention_forward(context, own);
+    RingCall(context, ring_, place(), gathers_, own, together).forward();
+  };
+  if (neighbours_ == 1) return attend(args);
+  const int own = rank_ % neighbours_;
+  HeadExchange(context, heads_, own, rank_ - own, args, pieces(positions), together)
+      .forward(attend);
 }
 
 void ContextAttention::backward(Context& context, const AttentionBackwardArgs& args,
                                 std::int64_t positions) const {
-  if (size_ == 1) return attention_backward(context, args);
-  const SequencePieces pieces(positions, size_);
-  if (exchange_ == Exchange::a2a) {
-    return HeadExchange(context, group_, rank_, args.forward, pieces).backward(args);
-  }
-  RingCall(context, group_, rank_, exchange_ == Exchange::all_gather, args.forward, pieces)
-      .backward(args);
+  const SequencePieces together = joined(positions);
+  const auto attend = [&](const AttentionBackwardArgs& own) {
+    if (together.ranks() == 1) return attention_backward(context, own);
+    RingCall(context, ring_, place(), gathers_, own.forward, together).backward(own);
+  };
+  if (neighbours_ == 1) return attend(args);
+  const int own = rank_ % neighbours_;
+  HeadExchange(context, heads_, own, rank_ - own, args.forward, pieces(positions), together)
+      .backward(args, attend);
 }
 
 }  // namespace trident

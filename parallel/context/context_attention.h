@@ -10,11 +10,14 @@
 //   all_gather  Each rank gathers all keys and values, and the gradients return by an all-to-all.
 //   a2a         Ranks exchange positions for heads: each computes some heads of all positions
 //               (Jacobs 2023, DeepSpeed-Ulysses). c must divide A and G.
+//   a2a_p2p     Both: n neighbours exchange positions for heads, and with their positions together
+//               pass keys and values around a ring of c/n ranks ("a2a+p2p"; Gu 2024, LoongTrain).
+//               n must divide A and G.
 //
 // Under p2p and all_gather a rank computes with its own keys first, then with those of ring
 // distance 1, 2, …, and merges the parts by their log-sum-exp in fp32; gradients of keys and values
 // are added in fp32, the owner's first, then those of ring distance 1, 2, …. So both give the same
-// bits. a2a gives those of one rank.
+// bits. a2a gives those of one rank, a2a_p2p those of a ring of c/n ranks with the same pieces.
 #pragma once
 
 #include <string>
@@ -27,12 +30,16 @@ namespace trident {
 
 class ContextAttention {
  public:
-  enum class Exchange : std::uint8_t { p2p, all_gather, a2a };
+  enum class Exchange : std::uint8_t { p2p, all_gather, a2a, a2a_p2p };
+  // The ranks that share a sample; under a2a_p2p also this rank's neighbours, and the ranks with
+  // the same heads. They may be undefined where only shapes are needed.
+  struct Groups {
+    ProcessGroup all, heads = {}, ring = {};
+  };
 
   ContextAttention() = default;  // one rank: the kernels alone
-  // The group may be undefined where only shapes are needed.
-  ContextAttention(ProcessGroup group, int rank, int size, Exchange exchange)
-      : group_(std::move(group)), rank_(rank), size_(size), exchange_(exchange) {}
+  // Rank `rank` of `size`. `neighbours`: n, of a2a_p2p.
+  ContextAttention(Groups groups, int rank, int size, Exchange exchange, int neighbours = 1);
 
   // The log-sum-exp that forward saves for backward, for the shape of forward's arguments and the
   // positions of a complete sample. Its layout is forward's own.
@@ -45,9 +52,17 @@ class ContextAttention {
   void backward(Context&, const AttentionBackwardArgs&, std::int64_t positions) const;
 
  private:
-  ProcessGroup group_;
+  // The positions of a sample by rank, and by place of the ring.
+  SequencePieces pieces(std::int64_t positions) const { return {positions, size_}; }
+  SequencePieces joined(std::int64_t positions) const {
+    return {positions, size_ / neighbours_, neighbours_};
+  }
+  int place() const { return rank_ / neighbours_; }  // in the ring
+
+  ProcessGroup heads_, ring_;
   int rank_ = 0, size_ = 1;
-  Exchange exchange_ = Exchange::p2p;
+  int neighbours_ = 1;  // that exchange positions for heads
+  bool gathers_ = false;
 };
 
 }  // namespace trident

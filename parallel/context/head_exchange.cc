@@ -7,18 +7,21 @@
 
 namespace trident {
 
-HeadExchange::HeadExchange(Context& context, const ProcessGroup& group, int rank,
-                           const AttentionArgs& args, const SequencePieces& pieces)
+HeadExchange::HeadExchange(Context& context, const ProcessGroup& group, int rank, int first,
+                           const AttentionArgs& args, const SequencePieces& pieces,
+                           const SequencePieces& joined)
     : context_(context),
       group_(group),
       rank_(rank),
-      ranks_(pieces.ranks()),
+      ranks_(pieces.ranks() / joined.ranks()),
+      first_(first),
       args_(args),
       pieces_(pieces),
+      held_(joined.of(first / ranks_)),
       shape_(args.shape) {
   shape_.heads /= ranks_;
   shape_.groups /= ranks_;
-  shape_.sequence = pieces.positions();
+  shape_.sequence = held_[0].count + held_[1].count;
 }
 
 Tensor HeadExchange::make(std::int64_t rows, std::int64_t columns) const {
@@ -35,10 +38,13 @@ template <class Body>
 void HeadExchange::each_run(const Body& body) const {
   std::int64_t row = 0;
   for (int from = 0; from < ranks_; ++from) {
+    const auto pieces = pieces_.of(first_ + from);
     for (std::int64_t sample = 0; sample < shape_.batch; ++sample) {
-      for (const SequencePiece& piece : pieces_.of(from)) {
+      for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const SequencePiece& piece = pieces[i];
         if (piece.count > 0) {
-          body(row, sample * pieces_.positions() + piece.begin, piece.count);
+          body(row, sample * shape_.sequence + held_[i].local + piece.begin - held_[i].begin,
+               piece.count);
         }
         row += piece.count;
       }
@@ -50,7 +56,7 @@ std::vector<std::int64_t> HeadExchange::counts(std::int64_t columns, bool back) 
   std::vector<std::int64_t> all;
   for (int from = 0; from < ranks_; ++from) {
     for (int to = 0; to < ranks_; ++to) {
-      all.push_back(shape_.batch * pieces_.count(back ? to : from) * columns);
+      all.push_back(shape_.batch * pieces_.count(first_ + (back ? to : from)) * columns);
     }
   }
   return all;
@@ -58,8 +64,8 @@ std::vector<std::int64_t> HeadExchange::counts(std::int64_t columns, bool back) 
 
 Tensor HeadExchange::exchange(std::initializer_list<Heads> operands) const {
   const std::int64_t columns = columns_of(operands);
-  const std::int64_t rows = shape_.batch * pieces_.count(rank_),
-                     all = shape_.batch * pieces_.positions();
+  const std::int64_t rows = shape_.batch * pieces_.count(first_ + rank_),
+                     all = shape_.batch * shape_.sequence;
   const Tensor sent = make(ranks_ * rows, columns);
   for (int to = 0; to < ranks_; ++to) {
     std::int64_t column = 0;
@@ -83,7 +89,7 @@ Tensor HeadExchange::exchange(std::initializer_list<Heads> operands) const {
 
 void HeadExchange::give_back(const Tensor& own, std::initializer_list<Heads> to) const {
   const std::int64_t columns = columns_of(to);
-  const std::int64_t rows = shape_.batch * pieces_.count(rank_);
+  const std::int64_t rows = shape_.batch * pieces_.count(first_ + rank_);
   const Tensor sent = make(own.dim(0), columns), received = make(ranks_ * rows, columns);
   each_run([&](std::int64_t row, std::int64_t place, std::int64_t count) {
     copy(context_, own.rows(place, count), sent.rows(row, count));
@@ -114,18 +120,19 @@ AttentionArgs HeadExchange::complete(const Tensor& qkv, const Tensor& out) const
   return all;
 }
 
-void HeadExchange::forward() const {
+void HeadExchange::forward(const std::function<void(const AttentionArgs&)>& attend) const {
   const AttentionShape& all = args_.shape;
   const std::int64_t d = all.head_dim, e = all.value_dim();
   const Tensor qkv = exchange({{args_.in.query, all.heads, d},
                                {args_.in.key, all.groups, d},
                                {args_.in.value, all.groups, e}});
   const Tensor out = make(qkv.dim(0), shape_.out_row());
-  attention_forward(context_, complete(qkv, out));
+  attend(complete(qkv, out));
   give_back(out, {{{args_.out, 0}, all.heads, e}});
 }
 
-void HeadExchange::backward(const AttentionBackwardArgs& args) const {
+void HeadExchange::backward(const AttentionBackwardArgs& args,
+                            const std::function<void(const AttentionBackwardArgs&)>& attend) const {
   const AttentionShape& all = args_.shape;
   const std::int64_t d = all.head_dim, e = all.value_dim();
   const Tensor qkv = exchange({{args_.in.query, all.heads, d},
@@ -136,10 +143,10 @@ void HeadExchange::backward(const AttentionBackwardArgs& args) const {
   const Tensor grad = make(qkv.dim(0), qkv.dim(1));
   Tensor grad_sinks = args.grad_sinks;
   if (args_.sinks) grad_sinks = grad_sinks.rows(rank_ * shape_.heads, shape_.heads);
-  attention_backward(context_, {.forward = complete(qkv, out),
-                                .grad_out = grad_out,
-                                .grad = split_qkv(shape_, grad),
-                                .grad_sinks = grad_sinks});
+  attend({.forward = complete(qkv, out),
+          .grad_out = grad_out,
+          .grad = split_qkv(shape_, grad),
+          .grad_sinks = grad_sinks});
   give_back(grad, {{args.grad.query, all.heads, d},
                    {args.grad.key, all.groups, d},
                    {args.grad.value, all.groups, e}});

@@ -1,7 +1,10 @@
 // Attention of ranks that exchange positions for heads (ContextAttention's a2a): each computes some
-// of the heads for all positions of a sample (Jacobs 2023, DeepSpeed-Ulysses).
+// of the heads for the positions of all these ranks (Jacobs 2023, DeepSpeed-Ulysses), which are
+// those of a complete sample or, under a2a_p2p, of a rank of a ring.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
@@ -13,12 +16,17 @@ namespace trident {
 
 class HeadExchange {
  public:
-  // The arguments of ContextAttention::forward.
-  HeadExchange(Context&, const ProcessGroup&, int rank, const AttentionArgs&,
-               const SequencePieces&);
-  void forward() const;
+  // Place `rank` of the `ranks` of the group, whose places in all of context parallelism begin at
+  // `first`; the arguments of ContextAttention::forward; the pieces of all ranks, and those of the
+  // groups that exchange, of which this one is number first / ranks.
+  HeadExchange(Context&, const ProcessGroup&, int rank, int first, const AttentionArgs&,
+               const SequencePieces& pieces, const SequencePieces& joined);
+  // `attend` computes attention of the arguments that it gets: this rank's heads, of the group's
+  // positions.
+  void forward(const std::function<void(const AttentionArgs&)>& attend) const;
   // Exchanges the operands of forward again, so that no rank has to keep them.
-  void backward(const AttentionBackwardArgs&) const;
+  void backward(const AttentionBackwardArgs&,
+                const std::function<void(const AttentionBackwardArgs&)>& attend) const;
 
  private:
   // All heads of this rank's positions, `dim` elements each.
@@ -30,7 +38,8 @@ class HeadExchange {
   Tensor make(std::int64_t rows, std::int64_t columns) const;
   // The columns of this rank's heads of all these operands, side by side.
   std::int64_t columns_of(std::initializer_list<Heads>) const;
-  // (B·S, ·): this rank's heads of the operands, in the order of samples and positions.
+  // (B·S', ·) of the group's S' positions of a sample: this rank's heads of the operands, in the
+  // order of samples and positions.
   Tensor exchange(std::initializer_list<Heads>) const;
   // The way back: writes all heads of this rank's positions.
   void give_back(const Tensor& own, std::initializer_list<Heads> to) const;
@@ -43,10 +52,11 @@ class HeadExchange {
 
   Context& context_;
   const ProcessGroup& group_;
-  int rank_, ranks_;
+  int rank_, ranks_, first_;
   const AttentionArgs& args_;
   const SequencePieces& pieces_;
-  AttentionShape shape_;  // of this rank's heads and all positions
+  std::array<SequencePiece, 2> held_;  // by the group
+  AttentionShape shape_;               // of this rank's heads and the group's positions
 };
 
 }  // namespace trident

@@ -3,9 +3,13 @@
 namespace trident {
 
 std::int64_t SequencePieces::size(std::int64_t piece) const {
-  const std::int64_t all = 2 * ranks_;
-  const std::int64_t turn = piece < ranks_ ? 2 * piece : 2 * (all - 1 - piece) + 1;
-  return positions_ / all + (turn < positions_ % all ? 1 : 0);
+  const std::int64_t all = std::int64_t{2} * ranks_ * joined_;
+  std::int64_t sum = 0;
+  for (std::int64_t i = piece * joined_; i < (piece + 1) * joined_; ++i) {
+    const std::int64_t turn = 2 * i < all ? 2 * i : 2 * (all - 1 - i) + 1;
+    sum += positions_ / all + (turn < positions_ % all ? 1 : 0);
+  }
+  return sum;
 }
 
 std::array<SequencePiece, 2> SequencePieces::of(int rank) const {

@@ -5,6 +5,9 @@
 //
 // S need not be a multiple of 2c: the first S % 2c pieces, in the order rank 0's head, rank 0's
 // tail, rank 1's head, …, then have a position more. So no rank has more positions than rank 0.
+//
+// Ranks that exchange heads hold the pieces of `joined` consecutive ranks together, which are two
+// again.
 #pragma once
 
 #include <array>
@@ -21,7 +24,9 @@ struct SequencePiece {
 
 class SequencePieces {
  public:
-  SequencePieces(std::int64_t positions, int ranks) : positions_(positions), ranks_(ranks) {}
+  // With `joined` above 1 a rank stands for that many consecutive ones of ranks · joined.
+  SequencePieces(std::int64_t positions, int ranks, int joined = 1)
+      : positions_(positions), ranks_(ranks), joined_(joined) {}
 
   std::int64_t positions() const { return positions_; }
   int ranks() const { return ranks_; }
@@ -36,7 +41,7 @@ class SequencePieces {
   std::int64_t size(std::int64_t piece) const;
 
   std::int64_t positions_;
-  int ranks_;
+  int ranks_, joined_;
 };
 
 }  // namespace trident

@@ -114,6 +114,7 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
   std::vector<std::string> set{
       "parallel.context_parallel_size=null",  // no layout shares samples
       "parallel.cp_comm_type=null",
+      "parallel.hierarchical_context_parallel_sizes=null",
       fmt::format("parallel.expert_model_parallel_size={}", l.ep),
       fmt::format("parallel.expert_tensor_parallel_size={}", etp),
       fmt::format("{}={}", keys_.at("dp"), l.dp),

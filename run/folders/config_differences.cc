@@ -38,10 +38,13 @@ constexpr const char* products_pointer = "/runtime/bf16_products";
 // of results.
 constexpr const char* kUnreportedSections[] = {"/checkpoint/", "/logging/", "/parallel/",
                                                "/runtime/", "/derived"};
-constexpr const char* kReportedKeys[] = {
-    "/parallel/sequence_parallel",   "/parallel/tp_comm_overlap",
-    "/parallel/cp_comm_type",        order_pointer,
-    "/runtime/collective_algorithm", products_pointer};
+constexpr const char* kReportedKeys[] = {"/parallel/sequence_parallel",
+                                         "/parallel/tp_comm_overlap",
+                                         "/parallel/cp_comm_type",
+                                         "/parallel/hierarchical_context_parallel_sizes",
+                                         "/runtime/collective_algorithm",
+                                         order_pointer,
+                                         products_pointer};
 
 // The axes of a rank order, as JSON, without that of context parallelism, which older programs did
 // not know.

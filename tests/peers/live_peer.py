@@ -165,7 +165,10 @@ def draw_layouts(rng, case, count=3):
                  if dp * tp * pp * cp <= 8 and 2 * cp <= case.sequence and not case.mtp]
         cp = own.choice([size for size in sizes if size > 1 and own.random() < 0.5] or [1])
         divides = case.heads // tp % cp == 0 and case.groups // tp % cp == 0
-        return cp, own.choice(["p2p", "all_gather"] + 2 * ["a2a"] * divides)
+        way = own.choice(["p2p", "all_gather"] + 2 * ["a2a"] * divides)
+        if cp == 4 and case.heads // tp % 2 == 0 and case.groups // tp % 2 == 0:
+            way = own.choice([way, "a2a+p2p"])
+        return cp, way
 
     def expert_sizes(dp, tp):
         if not case.experts:
@@ -181,6 +184,7 @@ def draw_layouts(rng, case, count=3):
         "parallel.data_parallel_size": dp,
         "parallel.context_parallel_size": cp,
         "parallel.cp_comm_type": way if cp > 1 else "p2p",
+        "parallel.hierarchical_context_parallel_sizes": [2, 2] if way == "a2a+p2p" else [],
         "parallel.tensor_model_parallel_size": tp,
         "parallel.pipeline_model_parallel_size": pp,
         "parallel.virtual_pipeline_model_parallel_size": chunks,

@@ -35,6 +35,23 @@ TEST(SequencePieces, HoldEachPositionOnceWithTheMostOnRank0) {
   }
 }
 
+TEST(SequencePieces, OfJoinedRanksAreThoseOfTheRanksTogether) {
+  for (const std::int64_t positions : {24, 29, 64}) {
+    const SequencePieces pieces(positions, 6), joined(positions, 2, 3);
+    for (int place = 0; place < 2; ++place) {
+      const auto both = joined.of(place);
+      const auto front = pieces.of(3 * place), back = pieces.of(3 * place + 2);
+      EXPECT_EQ(both[0].begin, front[0].begin);
+      EXPECT_EQ(both[0].end(), back[0].end());
+      EXPECT_EQ(both[1].begin, back[1].begin);
+      EXPECT_EQ(both[1].end(), front[1].end());
+      EXPECT_EQ(both[1].local, both[0].count);
+      EXPECT_EQ(joined.count(place), both[0].count + both[1].count);
+    }
+    EXPECT_EQ(joined.count(0) + joined.count(1), positions);
+  }
+}
+
 // The pairs of a query and a key at or before it.
 TEST(SequencePieces, GiveTheRanksEqualWork) {
   const SequencePieces pieces(4096, 8);

@@ -109,7 +109,11 @@ TEST(Plan, CountsWhatRanksThatShareSamplesExchange) {
         {"gpt2", {2, 1, 1}, context(3, "all_gather") + zero1},
         {"llama", {1, 1, 2}, context(2, "a2a")},
         {"llama", {1, 2, 1}, context(2, "p2p") + Overrides{"parallel.sequence_parallel=true"}},
-        {"llama", {1, 1, 1}, context(4, "p2p") + Overrides{"precision.dtype=bf16"}}}) {
+        {"llama", {1, 1, 1}, context(4, "p2p") + Overrides{"precision.dtype=bf16"}},
+        {"gpt2",
+         {1, 1, 1},
+         context(4, "a2a+p2p") +
+             Overrides{"parallel.hierarchical_context_parallel_sizes=[2, 2]"}}}) {
     expect_planned(c);
   }
 }
@@ -536,14 +540,24 @@ TEST(Plan, EachParameterOfTheModelCountsOnceInEveryLayout) {
   const TempDir dir;
   const auto parameters = [&](const char* model, const Layout& layout) {
     const Config config = seeded_config(model, dir.path(), overrides_of(layout));
-    return make_plan(config, *built_in_architectures().at(model)).parameters;
+    const Plan plan = make_plan(config, *built_in_architectures().at(model));
+    std::int64_t sum = 0;
+    for (const auto& [role, count] : plan.parameters_by_role) sum += count;
+    EXPECT_EQ(sum, plan.parameters) << name_of(layout);
+    return plan.parameters_by_role;
   };
+  using enum ParameterRole;
+  using Roles = std::map<ParameterRole, std::int64_t>;
   // h 48, l 4, V 515, positions 24; GPT-2: 12h² + 13h for each layer, tied embeddings, a final
   // norm.
-  const std::int64_t gpt2 = 515 * 48 + 24 * 48 + 4 * (12 * 48 * 48 + 13 * 48) + 2 * 48;
+  const Roles gpt2{{embedding, 515 * 48 + 24 * 48},
+                   {matrix, 4 * 12 * 48 * 48},
+                   {ParameterRole::vector, 4 * 13 * 48 + 2 * 48}};
   // Llama: 8 heads of 6 in 4 groups, f 132; two embeddings.
-  const std::int64_t llama =
-      2 * 515 * 48 + 4 * (2 * 48 * 48 + 2 * 48 * 24 + 3 * 48 * 132 + 2 * 48) + 48;
+  const Roles llama{{embedding, 515 * 48},
+                    {head, 515 * 48},
+                    {matrix, 4 * (2 * 48 * 48 + 2 * 48 * 24 + 3 * 48 * 132)},
+                    {ParameterRole::vector, 4 * 2 * 48 + 48}};
   for (const Layout layout : {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{1, 4, 2, 2}}) {
     EXPECT_EQ(parameters("gpt2", layout), gpt2) << name_of(layout);
     EXPECT_EQ(parameters("llama", layout), llama) << name_of(layout);
