@@ -79,7 +79,7 @@ bool LayoutBounds::has_dense_layers() const {
 
 LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   Layout one = l;
-  one.tp = one.dp = one.micro = one.ep = one.etp = 1;
+  one.tp = one.cp = one.dp = one.micro = one.ep = one.etp = 1;
   one.zero = 0;
   one.sequence_parallel = false;
   one.recompute = "none";
@@ -173,7 +173,7 @@ const std::vector<std::int64_t>& LayoutBounds::split(const Layout& l, const List
 }
 
 bool LayoutBounds::sums_each_micro_batch(const Layout& l) {
-  if (l.dp == 1 || l.microbatches == 1) return false;
+  if (l.sharers() == 1 || l.microbatches == 1) return false;
   const auto [at, added] = sums_.try_emplace(l.zero, false);
   if (!added) return at->second;
   Layout one{.dp = 2, .zero = l.zero};
@@ -194,10 +194,10 @@ bool LayoutBounds::sums_each_micro_batch(const Layout& l) {
 }
 
 const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
-  const auto [at, added] = worlds_.try_emplace({l.tp, l.pp, l.dp, l.ep, l.etp});
+  const auto [at, added] = worlds_.try_emplace({l.tp, l.cp, l.pp, l.dp, l.ep, l.etp});
   if (!added) return at->second;
-  at->second.sharers = {l.dp, l.dp};
-  const Layout one{.tp = l.tp, .pp = l.pp, .dp = l.dp, .ep = l.ep, .etp = l.etp};
+  at->second.sharers = {l.sharers(), l.sharers()};
+  const Layout one{.tp = l.tp, .cp = l.cp, .pp = l.pp, .dp = l.dp, .ep = l.ep, .etp = l.etp};
   std::vector<std::string> set = choices_.set_of_all(one);
   set.push_back(fmt::format("batch.global_batch_size={}", l.dp));
   set.emplace_back("batch.rampup_batch_size=null");
@@ -317,7 +317,7 @@ double LayoutBounds::held(const CostParts& parts, double units, bool has_first,
 double LayoutBounds::bytes(const Layout& l, const LayerCosts& layer, const Lists& lists,
                            const std::vector<std::int64_t>& split) {
   const auto stages = split.size();
-  const double data = static_cast<double>(l.dp);
+  const double data = static_cast<double>(l.sharers());
   double most = 0;
   for (std::size_t place = 0; place < lists.placement.size(); ++place) {
     double units = 0, smallest = std::numeric_limits<double>::infinity();

@@ -95,7 +95,9 @@ class LayoutBounds {
   std::map<std::tuple<std::string, std::int64_t, std::int64_t, bool, std::string>,
            std::vector<std::int64_t>>
       splits_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, World>
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                      std::int64_t>,
+           World>
       worlds_;
   std::map<std::int64_t, bool> sums_;  // by ZeRO stage
 };

@@ -70,9 +70,15 @@ LayoutChoices::LayoutChoices(const LayoutRequest& request) : request_(request) {
   overlaps_ = given.value("/parallel/tp_comm_overlap"_json_pointer, false);
   for (const std::string& key : request.held) hold(key, given);
   base_ = parse(set_of_all({}));
+  common_batch_ = base_.batch.global_batch_size;
+  if (const auto& ramp = base_.batch.rampup_batch_size; ramp.size() == 3) {
+    common_batch_ = std::gcd(common_batch_, std::gcd(ramp[0], ramp[1]));
+  }
   if (is_written(request.written, "/parallel/rank_order")) {
-    rank_order_ = completed_order(base_.parallel.axes(), base_.parallel.rank_order,
-                                  ParallelConfig{}.rank_order);
+    ParallelConfig all = base_.parallel;
+    all.context_parallel_size = 2;
+    rank_order_ =
+        completed_order(all.axes(), base_.parallel.rank_order, ParallelConfig{}.rank_order);
   }
 }
 
@@ -112,7 +118,7 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
   const auto yes = [](bool value) { return value ? "true" : "false"; };
   const std::string etp = l.etp > 0 ? std::to_string(l.etp) : "null";
   std::vector<std::string> set{
-      "parallel.context_parallel_size=null",  // no layout shares samples
+      fmt::format("parallel.context_parallel_size={}", l.cp),
       "parallel.cp_comm_type=null",
       "parallel.hierarchical_context_parallel_sizes=null",
       fmt::format("parallel.expert_model_parallel_size={}", l.ep),
@@ -152,7 +158,7 @@ void LayoutChoices::with_experts(Layout l, const Consider& consider, const Prune
       prune("the experts' width doesn't divide by the ranks that share each");
       continue;
     }
-    const std::int64_t most = std::gcd(moe.num_experts, l.dp * l.tp / etp);
+    const std::int64_t most = std::gcd(moe.num_experts, l.sharers() * l.tp / etp);
     l.etp = etp;
     for (const std::int64_t ep : std::set<std::int64_t>{many ? std::gcd(most, node) : 1, most}) {
       l.ep = ep;
@@ -229,7 +235,7 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
     l.recompute = recompute;
     const auto zero = held<std::int64_t>(zero_key);
     const std::int64_t least = zero.value_or(0),
-                       most = zero.value_or(l.dp > 1 || l.holders() > 1 ? 3 : 0);
+                       most = zero.value_or(l.sharers() > 1 || l.holders() > 1 ? 3 : 0);
     for (l.zero = least; l.zero <= most; ++l.zero) {
       for (const bool sequence : {false, true}) {
         if (sequence && l.tp == 1) continue;
@@ -240,13 +246,31 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
   }
 }
 
-void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Prune& prune) const {
+void LayoutChoices::with_batches(Layout l, const Consider& consider, const Prune& prune) const {
   const std::int64_t global = base_.batch.global_batch_size;
-  // All batch sizes must divide into micro-batches, those of a ramp-up, too.
-  std::int64_t common = global;
-  if (const auto& ramp = base_.batch.rampup_batch_size; ramp.size() == 3) {
-    common = std::gcd(common, std::gcd(ramp[0], ramp[1]));
+  if (common_batch_ % l.dp != 0) {
+    return prune("the global batch doesn't divide by the copies of the model");
   }
+  const auto held_micro = held<std::int64_t>(micro_key);
+  for (l.micro = 1; l.micro <= held_micro.value_or(64); ++l.micro) {
+    if (common_batch_ / l.dp % l.micro != 0 || held_micro.value_or(l.micro) != l.micro) continue;
+    l.microbatches = global / l.dp / l.micro;
+    if (held<std::int64_t>(accumulation_key).value_or(l.microbatches) != l.microbatches) continue;
+    with_experts(l, consider, prune);
+  }
+}
+
+// Of `ranks` ranks that share a stage and its layers with no other: 1, 2, 4, … share a sample.
+void LayoutChoices::with_context(Layout l, std::int64_t ranks, const Consider& consider,
+                                 const Prune& prune) const {
+  for (l.cp = 1; ranks % l.cp == 0; l.cp *= 2) {
+    if (l.cp > 1 && base_.data.sequence_length / l.cp < least_context_positions) return;
+    l.dp = ranks / l.cp;
+    with_batches(l, consider, prune);
+  }
+}
+
+void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Prune& prune) const {
   for (const std::int64_t tp : divisors(ranks, ranks)) {
     const std::int64_t node = request_.machine.devices_per_node;
     if (tp > node || (ranks > node && node % tp != 0)) {
@@ -258,22 +282,7 @@ void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Pru
         prune("more stages than layers");
         continue;
       }
-      const std::int64_t dp = ranks / tp / pp;
-      if (common % dp != 0) {
-        prune("the global batch doesn't divide by the copies of the model");
-        continue;
-      }
-      for (const std::int64_t micro :
-           divisors(common / dp, held<std::int64_t>(micro_key).value_or(64))) {
-        if (held<std::int64_t>(micro_key).value_or(micro) != micro) continue;
-        if (held<std::int64_t>(accumulation_key).value_or(global / dp / micro) !=
-            global / dp / micro) {
-          continue;
-        }
-        with_experts(
-            {.tp = tp, .pp = pp, .dp = dp, .micro = micro, .microbatches = global / dp / micro},
-            consider, prune);
-      }
+      with_context({.tp = tp, .pp = pp}, ranks / tp / pp, consider, prune);
     }
   }
 }

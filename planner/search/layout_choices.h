@@ -16,9 +16,13 @@
 
 namespace trident {
 
+// Ranks share samples where each has at least so many positions, so that a layer's compute covers
+// its ring (Megatron Core's guide begins at 8,192 tokens a sample).
+inline constexpr std::int64_t least_context_positions = 4096;
+
 // The sizes have the axes' short names in the config: tensor is tp, and so on.
 struct Layout {
-  std::int64_t tp = 1, pp = 1, dp = 1, chunks = 1, micro = 1, zero = 0;
+  std::int64_t tp = 1, cp = 1, pp = 1, dp = 1, chunks = 1, micro = 1, zero = 0;
   std::int64_t ep = 1, etp = 0;  // etp 0: the config's default, tp
   std::string schedule = "1f1b", recompute = "none";
   bool sequence_parallel = false;
@@ -29,10 +33,11 @@ struct Layout {
   // The least data-parallel size for these ep and etp.
   std::int64_t least_data() const {
     const std::int64_t experts = ep * expert_tensor();
-    return experts / std::gcd(experts, tp);
+    return experts / std::gcd(experts, tp * cp);
   }
-  // The ranks that hold each expert.
-  std::int64_t holders() const { return dp * tp / (ep * expert_tensor()); }
+  // The ranks that share the states of a parameter, and those that hold each expert.
+  std::int64_t sharers() const { return dp * cp; }
+  std::int64_t holders() const { return dp * cp * tp / (ep * expert_tensor()); }
   double seconds = 0, bytes = 0;  // lower bounds, by LayoutBounds
 };
 
@@ -69,6 +74,8 @@ class LayoutChoices {
     if (found == held_.end()) return std::nullopt;
     return found->second.template get<T>();
   }
+  void with_context(Layout, std::int64_t ranks, const Consider&, const Prune&) const;
+  void with_batches(Layout, const Consider&, const Prune&) const;
   void with_experts(Layout, const Consider&, const Prune&) const;
   void with_schedules(Layout, const Consider&, const Prune&) const;
   void with_schedule(Layout, const std::string& schedule, const Consider&, const Prune&) const;
@@ -78,6 +85,7 @@ class LayoutChoices {
   const LayoutRequest& request_;
   bool overlaps_ = false;
   Config base_;
+  std::int64_t common_batch_ = 1;            // divides all batch sizes, those of a ramp-up, too
   std::string rank_order_;                   // of the config, with all axes; "" where it gives none
   std::map<std::string, std::string> keys_;  // config keys of the axes
   std::map<std::string, nlohmann::json> held_;

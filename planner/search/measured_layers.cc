@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/setup/from_config.h"
 #include "engine/setup/registry.h"
+#include "parallel/context/sequence_pieces.h"
 #include "parallel/topology.h"
 
 namespace trident {
@@ -26,18 +27,20 @@ std::int64_t whole_groups(std::int64_t devices, std::int64_t tp, std::int64_t st
   return inside == tp && span <= devices ? devices - devices % span : span;
 }
 
-// Returns the least seconds of an action of this kind, without its exchanges of tokens, whose cost
-// depends on the nodes that they cross.
+// Returns the least seconds of an action of this kind, without its exchanges of tokens and of
+// positions, whose cost depends on the nodes that they cross.
 double least_seconds(const std::vector<const ActionCost*>& costs, const std::vector<Action>& list,
                      Kind kind) {
-  const std::string exchange = traffic_name(Group::exchange).value();
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind != kind) continue;
     const Seconds& seconds = costs[i]->seconds;
-    const auto waits = seconds.groups.find(exchange);
-    least =
-        std::min(least, seconds.total() - (waits == seconds.groups.end() ? 0.0 : waits->second));
+    double total = seconds.total();
+    for (const Group exchange : {Group::exchange, Group::context}) {
+      const auto waits = seconds.groups.find(traffic_name(exchange).value());
+      if (waits != seconds.groups.end()) total -= waits->second;
+    }
+    least = std::min(least, total);
   }
   return least;
 }
@@ -116,7 +119,9 @@ std::array<MeasuredLayers::Place, 2> MeasuredLayers::measure(const Layout& l, st
     measured.memory = planned.memory;
     // The received message, the next one and a gradient; with a single stage there are no messages.
     measured.messages =
-        3 * static_cast<double>(l.micro * config.data.sequence_length * config.model.hidden_size) *
+        3 *
+        static_cast<double>(l.micro * SequencePieces(config.data.sequence_length, l.cp).most() *
+                            config.model.hidden_size) *
         static_cast<double>(size_of(dtype_of(config.precision.dtype))) /
         static_cast<double>(l.sequence_parallel ? l.tp : 1);
     for (const BucketLayout& bucket : planned.buckets) {
@@ -136,7 +141,7 @@ std::array<MeasuredLayers::Place, 2> MeasuredLayers::measure(const Layout& l, st
 LayerCosts MeasuredLayers::measured(const Layout& l) const {
   LayerCosts layer;
   Layout one = l;
-  one.dp = one.pp = one.chunks = one.ep = 1;
+  one.cp = one.dp = one.pp = one.chunks = one.ep = 1;
   one.etp = 1;
   one.schedule = "1f1b";
   one.zero = 0;
@@ -178,7 +183,7 @@ LayerCosts MeasuredLayers::measured(const Layout& l) const {
 
 const LayerCosts& MeasuredLayers::of(const Layout& l) {
   const auto [at, added] =
-      costs_.try_emplace({l.tp, l.ep, l.etp, l.micro, l.sequence_parallel, l.recompute});
+      costs_.try_emplace({l.tp, l.cp, l.ep, l.etp, l.micro, l.sequence_parallel, l.recompute});
   if (!added) return at->second;
   try {
     at->second = measured(l);

@@ -30,8 +30,9 @@ struct CostParts {
 // The costs of layouts that divide and compute a layer alike. Bytes are a rank's, of states that
 // ZeRO doesn't shard.
 struct LayerCosts {
-  std::string problem;                    // why no layout of this kind is valid; "": it is
-  CostParts forward, backward;            // seconds of a micro-batch, without exchanges of tokens
+  std::string problem;  // why no layout of this kind is valid; "": it is
+  // Seconds of a micro-batch, without exchanges of tokens and of positions.
+  CostParts forward, backward;
   CostParts sent_forward, sent_backward;  // bytes of a micro-batch's exchanges of tokens
   CostParts weights, gradients, state;    // bytes of states
   double gathered = 0;           // bytes of a layer's weights that ZeRO-3 gathers, without experts
@@ -52,7 +53,7 @@ class MeasuredLayers {
                  const Assumptions& assumptions)
       : choices_(choices), machine_(machine), assumptions_(assumptions) {}
 
-  // Layouts are alike that have equal tensor and expert parallelism, micro-batch, sequence
+  // Layouts are alike that have equal tensor, context and expert parallelism, micro-batch, sequence
   // parallelism and recomputation.
   const LayerCosts& of(const Layout&);
 
@@ -72,7 +73,8 @@ class MeasuredLayers {
   const LayoutChoices& choices_;
   const Machine& machine_;
   const Assumptions& assumptions_;
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, std::string>,
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool,
+                      std::string>,
            LayerCosts>
       costs_;
 };

@@ -344,10 +344,10 @@ ChakraFiles write_chakra(const Config& config, const Architecture& architecture,
                          const Machine& machine, const std::string& prefix) {
   const std::string& way = config.parallel.cp_comm_type;
   if (config.parallel.context_parallel_size > 1 && way.ends_with("p2p")) {
-    throw RequestError(fmt::format(
-        "--export chakra: the messages of cp_comm_type \"{}\" can't be exported; use "
-        "\"all_gather\" or \"a2a\"",
-        way));
+    throw RequestError(
+        fmt::format("--export chakra: the messages of cp_comm_type \"{}\" can't be exported; use "
+                    "\"all_gather\" or \"a2a\"",
+                    way));
   }
   return ChakraExport(config, architecture, machine, prefix).run();
 }

@@ -240,8 +240,10 @@ TEST(Manifest, AcceptsOnlySlicesThatTileTheTensor) {
     Manifest m = example();
     SavedTensor& tensor = m.tensors["exp_avg/a"];
     tensor = {DType::f32, {rows, columns}, {}};
-    for (const TensorSlice& slice : slices)
-      tensor.shards.push_back({"model.safetensors", "t", slice});
+    for (const TensorSlice& slice : slices) {
+      const std::string name = "t" + std::to_string(tensor.shards.size());
+      tensor.shards.push_back({"model.safetensors", name, slice});
+    }
     EXPECT_EQ(message_of(manifest_text(m)), "no error");
     TensorSlice& moved = tensor.shards[random() % tensor.shards.size()].slice;
     if (random() % 2 == 0)

@@ -597,10 +597,10 @@ TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
     return std::count(text.begin(), text.end(), '\n');
   };
   const std::string text = plan_text(plan);
-  EXPECT_EQ(lines(text), 7);
+  EXPECT_EQ(lines(text), 8);
   EXPECT_THAT(text, ::testing::HasSubstr("3072 ranks, 1.008 trillion parameters, 38.56 EFLOP"));
   EXPECT_THAT(text, ::testing::HasSubstr(" 2976     1-62 "));
-  EXPECT_EQ(lines(plan_text(plan, true)), 3 + std::ssize(plan.ranks));
+  EXPECT_EQ(lines(plan_text(plan, true)), 4 + std::ssize(plan.ranks));
   // 1F1B, p 64, m 512: (p - 1)/(m + p - 1).
   EXPECT_NEAR(plan.bubble_ratio, 63.0 / 575.0, 1e-12);
 }

@@ -39,6 +39,12 @@ std::string model_text(const std::string& model, int micro_batch, const std::str
       model, micro_batch, rest);
 }
 
+std::string with_sequence(int length, std::string text) {
+  const std::string usual = R"("sequence_length": 256)";
+  text.replace(text.find(usual), usual.size(), fmt::format(R"("sequence_length": {})", length));
+  return text;
+}
+
 // Eight cores with measured kernels and a skew: ranks wait for the slowest one.
 Machine measured_cores() {
   Machine machine = parse_machine(R"({"name": "cores", "devices_per_node": 8, "nodes": 1,
@@ -128,6 +134,17 @@ std::vector<Space> spaces() {
        4,
        8,
        {"pipeline.schedule", "zero_optimization.stage", "batch.micro_batch_size"}},
+      {"long samples that ranks share",
+       with_sequence(16385,
+                     model_text(R"("architecture": "llama", "num_layers": 4, "hidden_size": 512,
+                                "num_attention_heads": 8, "num_query_groups": 4,
+                                "ffn_hidden_size": 1408, "vocab_size": 8192)",
+                                1, R"("precision": {"dtype": "bf16"}, "runtime": {"device": "cuda"},
+                                   "pipeline": {"schedule": "1f1b"})")),
+       machine_named("ethernet_16x100g"),
+       4,
+       8,
+       {"pipeline.schedule", "batch.micro_batch_size"}},
   };
 }
 

@@ -97,6 +97,18 @@ TEST(LayoutChoices, KeepTheSettingsThatAreHeld) {
   EXPECT_THAT(choices.set_of_all(all.front()), Contains("pipeline.schedule=zb_h1"));
 }
 
+TEST(LayoutChoices, RanksShareLongSamples) {
+  LayoutRequest asked = choosing({"pipeline.schedule", "batch.micro_batch_size"});
+  const std::string usual = R"("sequence_length": 1024)";
+  asked.written.replace(asked.written.find(usual), usual.size(), R"("sequence_length": 16384)");
+  std::set<std::int64_t> sizes;
+  for (const Layout& one : layouts_on(LayoutChoices(asked), 16)) {
+    EXPECT_EQ(one.tp * one.cp * one.pp * one.dp, 16);
+    sizes.insert(one.cp);
+  }
+  EXPECT_EQ(sizes, (std::set<std::int64_t>{1, 2, 4}));
+}
+
 // The config may leave out axes of one rank in its order; a layout gives them more.
 TEST(LayoutChoices, LayoutsOfAConfigWithAPartOfTheRankOrderAreValid) {
   LayoutRequest asked =
@@ -109,7 +121,7 @@ TEST(LayoutChoices, LayoutsOfAConfigWithAPartOfTheRankOrderAreValid) {
   bool has_two_stages = false;
   for (const Layout& one : all) {
     const Config config = choices.parse(choices.set_of_all(one));
-    EXPECT_EQ(config.parallel.rank_order, "pp-tp-dp");
+    EXPECT_EQ(config.parallel.rank_order, "pp-tp-cp-dp");
     EXPECT_EQ(config.parallel.pipeline_model_parallel_size, one.pp);
     EXPECT_EQ(config.parallel.data_parallel_size, one.dp);
     if (one.pp != 2 || one.dp != 2) continue;
