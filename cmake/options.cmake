@@ -35,6 +35,8 @@ elseif(TRIDENT_FUZZ)
   set(TRIDENT_LIBRARY_OPTIONS ${TRIDENT_FUZZ_OPTIONS} -fsanitize=fuzzer-no-link)
 elseif(TRIDENT_SANITIZE STREQUAL "thread")
   target_compile_options(trident_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  # Threads split the work alike for every instruction set.
+  target_compile_definitions(trident_options INTERFACE TRIDENT_ONLY_SSE2)
   target_link_options(trident_options INTERFACE -fsanitize=thread)
 endif()
 # The options of kernels/ and parallel/ come after others, as the last -O counts. Sanitizer builds

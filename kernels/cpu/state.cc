@@ -12,11 +12,14 @@ simd::Isa default_isa() {
 }
 
 // By the instructions that oneDNN's products use, so that ONEDNN_MAX_CPU_ISA limits both.
-static const simd::Bf16Loops* bf16_loops_of(simd::Isa isa) {
+static const simd::Bf16Loops* bf16_loops_of([[maybe_unused]] simd::Isa isa) {
+#ifndef TRIDENT_ONLY_SSE2
   const ProductInstructions found = product_instructions();
   if (isa != simd::Isa::avx512 || !found.bf16) return nullptr;
   if (found.amx && simd::allows_amx()) return &simd::amx::bf16_loops;
-  return simd::has_avx512_bf16() ? &simd::avx512_bf16::bf16_loops : nullptr;
+  if (simd::has_avx512_bf16()) return &simd::avx512_bf16::bf16_loops;
+#endif
+  return nullptr;
 }
 
 State::State()

@@ -133,8 +133,8 @@ TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
       const Outcome simulated =
           run({"simulate", "p.json", "--machine", "dgx_h100", "--ranks", ranks});
       EXPECT_EQ(simulated.code, 0) << simulated.err;
-      const Outcome searched =
-          run({"search", "p.json", "--machine", "dgx_h100", "--ranks", "2", "--plans", "1"});
+      const Outcome searched = run({"search", "p.json", "--machine", "dgx_h100", "--ranks", "2",
+                                    "--plans", "1", "--set", "model.num_layers=6"});
       EXPECT_EQ(searched.code, 0) << searched.err;
     }
   }
@@ -408,9 +408,11 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
 TEST_F(CliTest, SearchFindsAConfigForTrain) {
   const std::string machine = source_dir() + "/configs/machines/dgx_a100.json";
   const std::string small = source_dir() + "/configs/gpt2_124m.json", best = dir / "best.json";
-  const json found = json::parse(run({"search", small, "--machine", machine, "--ranks", "2,4",
-                                      "--plans", "2", "--format", "json", "--out", best})
-                                     .out);
+  const std::string few = "model.num_layers=4";
+  const json found =
+      json::parse(run({"search", small, "--machine", machine, "--ranks", "2,4", "--plans", "2",
+                       "--format", "json", "--out", best, "--set", few})
+                      .out);
   EXPECT_EQ(found.at("prediction"), true);
   ASSERT_GE(found.at("plans").size(), 4U);
   const json& first = found.at("plans").at(0);
@@ -422,12 +424,13 @@ TEST_F(CliTest, SearchFindsAConfigForTrain) {
   // The key belongs to no layout, and it changes the rounding.
   const json each = json::parse(
       run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "1", "--format",
-           "json", "--set", "zero_optimization.reduce_each_micro_batch=true"})
+           "json", "--set", "zero_optimization.reduce_each_micro_batch=true", "--set", few})
           .out);
   EXPECT_EQ(
       each.at("plans").at(0).at("config").at("zero_optimization").at("reduce_each_micro_batch"),
       true);
-  const Outcome text = run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "2"});
+  const Outcome text =
+      run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "2", "--set", few});
   EXPECT_THAT(text.out,
               HasSubstr("predictions for DGX A100 80 GB, 8 × 200 Gb/s, 80.00 GiB a rank"));
   EXPECT_THAT(text.out, HasSubstr("8.9% at most"));

@@ -22,7 +22,7 @@ LARGEST = 4 * HIDDEN * HIDDEN * 4  # an MLP's weight in fp32
 # Threads that save, with their stacks and contexts, and the lists of slices; per rank.
 SLACK = 6 << 20
 CONFIG = {
-    "model": {"architecture": "gpt2", "num_layers": 6, "hidden_size": HIDDEN,
+    "model": {"architecture": "gpt2", "num_layers": 3, "hidden_size": HIDDEN,
               "num_attention_heads": 8, "vocab_size": 256},
     "parallel": {"data_parallel_size": RANKS},
     "zero_optimization": {"stage": 1},

@@ -11,12 +11,19 @@ namespace trident::cpu::simd {
 namespace sse2 {
 Table make_table();
 }
+#ifdef TRIDENT_ONLY_SSE2  // a build without the others
+constexpr bool only_sse2 = true;
+namespace avx2 = sse2;
+namespace avx512 = sse2;
+#else
+constexpr bool only_sse2 = false;
 namespace avx2 {
 Table make_table();
 }
 namespace avx512 {
 Table make_table();
 }
+#endif
 
 const char* name_of(Isa isa) {
   static constexpr const char* names[] = {"sse2", "avx2", "avx512"};
@@ -28,7 +35,7 @@ bool supported(Isa isa) {
     case Isa::sse2:
       return true;
     case Isa::avx2:
-      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      return !only_sse2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
              __builtin_cpu_supports("f16c");
     case Isa::avx512:
       return supported(Isa::avx2) && __builtin_cpu_supports("avx512f") &&

@@ -24,7 +24,9 @@ TEST(Instructions, AreTheProcessorsBestWithinTheLimit) {
   if (limit == "SSE41") want = Isa::sse2;
   EXPECT_EQ(cpu::default_isa(), want);
   EXPECT_EQ(cpu::State().table->isa, want);
-  EXPECT_TRUE(want == Isa::avx512 || !cpu::product_instructions().bf16);
+  // A build without the other loops has oneDNN's products all the same.
+  const bool only_sse2 = cpu::simd::best_isa() == Isa::sse2;
+  EXPECT_TRUE(want == Isa::avx512 || only_sse2 || !cpu::product_instructions().bf16);
   EXPECT_EQ(cpu_backend().instructions(), std::string(cpu::simd::name_of(want)) +
                                               (cpu::product_instructions().bf16 ? " bf16" : ""));
 }

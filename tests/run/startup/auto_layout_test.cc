@@ -45,14 +45,14 @@ class AutoLayout : public ::testing::Test {
   LoadOptions options(std::int64_t ranks) const {
     return {.constraints = built_in_constraints(), .ranks = ranks, .cores = 8};
   }
-  ChosenLayout choose(const Overrides& set, std::int64_t ranks = 8,
+  ChosenLayout choose(const Overrides& set, std::int64_t ranks = 4,
                       std::int64_t memory = 4'000'000'000,
                       const MachineSource& source = {.machine = cores()}) const {
     return choose_layout(parse_config(kModel, set, options(ranks)), options(ranks),
                          {.ranks = ranks, .ranks_per_node = ranks, .memory = memory}, source);
   }
   // The config of the job with the chosen layout.
-  Config chosen(Overrides set, std::int64_t ranks = 8, std::int64_t memory = 4'000'000'000) const {
+  Config chosen(Overrides set, std::int64_t ranks = 4, std::int64_t memory = 4'000'000'000) const {
     for (const std::string& one : choose(set, ranks, memory).set) set.push_back(one);
     return parse_config(kModel, set, options(ranks)).config;
   }
@@ -60,13 +60,13 @@ class AutoLayout : public ::testing::Test {
 
 TEST_F(AutoLayout, IsTheBestThatTheSearchFinds) {
   const Config config = chosen({});
-  EXPECT_EQ(config.world_size(), 8);
-  LayoutRequest request{.written = parse_config(kModel, {}, options(8)).written,
-                        .load = options(8),
+  EXPECT_EQ(config.world_size(), 4);
+  LayoutRequest request{.written = parse_config(kModel, {}, options(4)).written,
+                        .load = options(4),
                         .machine = cores(),
                         .global_batch_size = 32,
                         .memory = 4'000'000'000,
-                        .ranks = {8},
+                        .ranks = {4},
                         .fastest = true};
   request.load.ranks.reset();
   const FoundLayout best = search_layouts(request).plans.front();
@@ -74,7 +74,7 @@ TEST_F(AutoLayout, IsTheBestThatTheSearchFinds) {
   EXPECT_EQ(config.pipeline, best.config.pipeline);
   EXPECT_EQ(config.batch, best.config.batch);
   EXPECT_EQ(config.zero_optimization.stage, best.config.zero_optimization.stage);
-  EXPECT_THAT(choose({}).text, AllOf(HasSubstr("predictions for cores"), HasSubstr("8 ranks")));
+  EXPECT_THAT(choose({}).text, AllOf(HasSubstr("predictions for cores"), HasSubstr("4 ranks")));
 }
 
 TEST_F(AutoLayout, KeepsTheSettingsOfTheConfig) {
@@ -88,7 +88,7 @@ TEST_F(AutoLayout, KeepsTheSettingsOfTheConfig) {
   EXPECT_EQ(held.batch.micro_batch_size, 1);
   EXPECT_EQ(held.activation_checkpointing.granularity, "full");
   EXPECT_EQ(held.pipeline.schedule, "gpipe");
-  EXPECT_EQ(held.world_size(), 8);
+  EXPECT_EQ(held.world_size(), 4);
 
   const Config accumulated = chosen({"batch.gradient_accumulation_steps=16"});
   EXPECT_EQ(accumulated.num_microbatches(), 16);
@@ -107,9 +107,9 @@ TEST_F(AutoLayout, KeepsTheSettingsOfTheConfig) {
 }
 
 TEST_F(AutoLayout, FitsTheMemory) {
-  const Config wide = chosen({}, 8), tight = chosen({}, 8, 60'000'000);
+  const Config wide = chosen({}), tight = chosen({}, 4, 80'000'000);
   EXPECT_NE(config_to_json(wide), config_to_json(tight));
-  EXPECT_THROW(choose({}, 8, 1'000'000), RequestError);
+  EXPECT_THROW(choose({}, 4, 1'000'000), RequestError);
 }
 
 std::string refusal(const std::function<void()>& what) {
@@ -158,8 +158,8 @@ TEST_F(AutoLayout, MeasuresSmallModelsOfEachTensorParallelSize) {
     }
     return cores();
   }};
-  const ChosenLayout measured = choose({}, 8, 4'000'000'000, source);
-  EXPECT_THAT(sizes, AllOf(Contains(1), Contains(2), Contains(4), Contains(8), Not(Contains(3))));
+  const ChosenLayout measured = choose({}, 4, 4'000'000'000, source);
+  EXPECT_THAT(sizes, AllOf(Contains(1), Contains(2), Contains(4), Not(Contains(3))));
   EXPECT_LE(most_layers, 2);
   EXPECT_EQ(measured.set, choose({}).set);
   EXPECT_THAT(measured.set.front(), StartsWith("parallel={}"));
