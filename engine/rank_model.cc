@@ -120,6 +120,20 @@ std::vector<T> own_elements(const std::vector<T>& all, const SequencePieces& pie
   return own;
 }
 
+// The labels `distance` positions further on in each sample; behind its last one -1 or, with `own`,
+// the position's own label.
+std::vector<std::int32_t> labels_ahead(const std::vector<std::int32_t>& labels,
+                                       std::int64_t sequence, std::int64_t distance, bool own) {
+  std::vector<std::int32_t> ahead;
+  for (std::int64_t i = 0; i < std::ssize(labels); ++i) {
+    const bool known = i % sequence + distance < sequence;
+    ahead.push_back(known ? labels[static_cast<std::size_t>(i + distance)]
+                    : own ? labels[static_cast<std::size_t>(i)]
+                          : -1);
+  }
+  return ahead;
+}
+
 }  // namespace
 
 std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches,
@@ -156,6 +170,13 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
     batch.samples = uploaded(samples, host.sample_ids);
     if (first) batch.tokens = uploaded_rows(host.tokens);
     if (last) batch.labels = uploaded_rows(host.labels);
+    for (int depth = 1; last && training && pieces.ranks() > 1; ++depth) {
+      if (depth > config_.model.mtp_num_layers) break;
+      const auto ahead = [&](int distance, bool own_label) {
+        return uploaded_rows(labels_ahead(host.labels, pieces.positions(), distance, own_label));
+      };
+      batch.further.push_back({ahead(depth - 1, true), ahead(depth, false)});
+    }
     const bool plans = context_.is_planning();
     const auto upload_positions = [&](bool complete) {
       return uploaded_rows(plans ? std::vector<std::int32_t>()

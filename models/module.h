@@ -57,8 +57,14 @@ struct MicroBatch {
   // Where samples consist of documents. (B, complete) i64: the place in the sample at which each
   // token's document begins, before which attention doesn't look.
   Tensor document_begins;
-  Tensor places;         // (T) i32: the place of each token in its sample; none: 0 … S - 1
-  Tensor positions;      // (T) i32: the position of each token; none: its place in the sample
+  Tensor places;     // (T) i32: the place of each token in its sample; none: 0 … S - 1
+  Tensor positions;  // (T) i32: the position of each token; none: its place in the sample
+  // Where other ranks hold the tokens behind a position: for each layer that predicts a further
+  // token, its tokens and its labels, -1 behind a sample's last one; (T) i32, with `labels`.
+  struct Further {
+    Tensor tokens, labels;
+  };
+  std::vector<Further> further;
   bool training = true;  // false: no dropout
   // Gradients are of loss_scale · Σ losses over the tokens that count, and of auxiliary_scale · Σ
   // auxiliary losses over all tokens. Known to backward; to forward on the last stage alone.

@@ -97,6 +97,7 @@ std::vector<std::shared_ptr<Parameter>> MultiTokenLayer::with_own(
 
 // The label of a position is the token one ahead.
 Tensor MultiTokenLayer::tokens(Context& context, const MicroBatch& batch) const {
+  if (!batch.further.empty()) return batch.further.at(static_cast<std::size_t>(depth_ - 1)).tokens;
   if (depth_ == 1) return batch.labels;
   Tensor ids = context.empty(batch.labels.shape(), DType::i32, Category::activation);
   copy(context, batch.labels, ids);
@@ -111,15 +112,24 @@ void MultiTokenLayer::run_output(Context& context, const MicroBatch& batch, cons
                                  Saved& saved) const {
   const Tensor y = parallel_.gather_rows(context, h);
   saved.gradient = context.empty(y.shape(), y.dtype(), Category::activation);
+  const auto run = [&](std::int64_t row, std::int64_t count, const Tensor& labels,
+                       const Tensor& losses) {
+    output_.run(context, batch.version, y.rows(row, count), labels, losses,
+                batch.loss_scale * factor_, saved.gradient.rows(row, count));
+    if (!batch.statistics.is_recording() || !parallel_.counts_rows(1, 1)) return;
+    scale(context, losses, factor_);
+    batch.statistics.add(context, loss_name, layer_, losses);
+  };
+  if (!batch.further.empty()) {
+    const std::int64_t rows = y.dim(0);
+    return run(0, rows, batch.further.at(static_cast<std::size_t>(depth_ - 1)).labels,
+               context.empty({rows}, DType::f32, Category::activation));
+  }
   const std::int64_t known = batch.sequence - depth_;
   const Tensor losses = context.empty({known}, DType::f32, Category::activation);
   for (std::int64_t row = 0; row < y.dim(0); row += batch.sequence) {
-    output_.run(context, batch.version, y.rows(row, known), batch.labels.rows(row + depth_, known),
-                losses, batch.loss_scale * factor_, saved.gradient.rows(row, known));
+    run(row, known, batch.labels.rows(row + depth_, known), losses);
     fill(context, saved.gradient.rows(row + known, depth_), 0);
-    if (!batch.statistics.is_recording() || !parallel_.counts_rows(1, 1)) continue;
-    scale(context, losses, factor_);
-    batch.statistics.add(context, loss_name, layer_, losses);
   }
 }
 

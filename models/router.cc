@@ -118,6 +118,7 @@ ExpertRows Router::choose(Context& context, const MicroBatch& batch, Saved& save
 Tensor Router::within_capacity(Context& context, const MicroBatch& batch,
                                const Saved& saved) const {
   if (!batch.training || shape_.capacity_factor == 0) return saved.chosen;
+  if (parallel_.holds_pieces()) return within_capacity_of_pieces(context, batch, saved);
   const std::int64_t capacity = shape_.capacity(batch.sequence);
   const auto drop = [&](const Tensor& counts) {
     Tensor kept = context.empty(saved.chosen.shape(), DType::i32, Category::activation);
@@ -137,6 +138,34 @@ Tensor Router::within_capacity(Context& context, const MicroBatch& batch,
   // The first pass has counted this rank's pairs; the second begins behind those of the ranks
   // before.
   return drop(parallel_.sum_of_ranks_before(context, counts));
+}
+
+Tensor Router::within_capacity_of_pieces(Context& context, const MicroBatch& batch,
+                                         const Saved& saved) const {
+  const auto pieces = parallel_.own_pieces(batch.sample_positions());
+  const std::int64_t experts = shape_.router.experts, rows = saved.chosen.dim(0);
+  const Tensor kept = context.empty(saved.chosen.shape(), DType::i32, Category::activation);
+  // Each piece of each sample by itself; counts: (2, B, E).
+  const auto drop = [&](const Tensor& counts) {
+    for (std::int64_t i = 0; i < 2 * batch.batch; ++i) {
+      const SequencePiece& piece = pieces[static_cast<std::size_t>(i / batch.batch)];
+      const std::int64_t begin = i % batch.batch * batch.sequence + piece.local;
+      const std::int64_t from = std::max(begin, saved.first_row);
+      const std::int64_t count = std::min(begin + piece.count, saved.first_row + rows) - from;
+      if (count <= 0) continue;
+      drop_pairs(context, {.experts = saved.chosen.rows(from - saved.first_row, count),
+                           .counts = counts.flat(i * experts, experts).view({1, experts}),
+                           .capacity = shape_.capacity(batch.sample_positions()),
+                           .sequence = piece.count,
+                           .first_row = from - begin,
+                           .kept = kept.rows(from - saved.first_row, count)});
+    }
+  };
+  const Tensor counts = context.empty({2, batch.batch, experts}, DType::i64, Category::activation);
+  fill(context, counts, 0);
+  drop(counts);  // counts this rank's pairs
+  drop(parallel_.sum_before_pieces(context, counts));
+  return kept;
 }
 
 std::int64_t Router::balanced_tokens(const MicroBatch& batch) const {

@@ -56,6 +56,8 @@ class Router {
   ExpertRows choose(Context&, const MicroBatch&, Saved&) const;
   // The choice without the pairs beyond the experts' capacity.
   Tensor within_capacity(Context&, const MicroBatch&, const Saved&) const;
+  // The same where other ranks have other pieces of the samples.
+  Tensor within_capacity_of_pieces(Context&, const MicroBatch&, const Saved&) const;
   // The number of tokens that are balanced together.
   std::int64_t balanced_tokens(const MicroBatch&) const;
   // Adds the losses of the choices to the batch's statistics, and makes their gradient.

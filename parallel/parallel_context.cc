@@ -102,6 +102,31 @@ Tensor ParallelContext::sum_of_ranks_before(Context& context, const Tensor& x) c
   return sum;
 }
 
+Tensor ParallelContext::sum_before_pieces(Context& context, const Tensor& x) const {
+  const auto gather = [&](const ProcessGroup& group, int size, const Tensor& own) {
+    if (size == 1) return own;
+    const Tensor all = context.empty({size * own.numel()}, own.dtype(), Category::activation);
+    group.all_gather(context, own, all);
+    return all;
+  };
+  const int ranks = options_.context_size;
+  const Tensor all = gather(options_.context, ranks, gather(options_.tensor, options_.size, x));
+  const std::int64_t n = x.numel() / 2;
+  Tensor sum = context.empty(x.shape(), x.dtype(), Category::activation);
+  fill(context, sum, 0);
+  const auto number = [&](int rank, int half) { return half == 0 ? rank : 2 * ranks - 1 - rank; };
+  for (int half = 0; half < 2; ++half) {
+    const int own = number(options_.context_rank, half);
+    for (int i = 0; i < 2 * ranks * options_.size; ++i) {
+      const int rank = i / (2 * options_.size), layer_rank = i / 2 % options_.size;
+      const int piece = number(rank, i % 2);
+      if (piece > own || (piece == own && layer_rank >= options_.rank)) continue;
+      add(context, all.flat(i * n, n), sum.flat(half * n, n));
+    }
+  }
+  return sum;
+}
+
 Tensor ParallelContext::all_rows(Context& context, const Tensor& x,
                                  const std::function<void(const Tensor& share)>& make) const {
   const auto empty = [&](std::int64_t rows) {

@@ -12,6 +12,7 @@
 // sum_of_samples() and attention in the same order.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <utility>
@@ -142,6 +143,15 @@ class ParallelContext {
   // Whether other ranks of the layer have shares, and the sum of x over those before this rank.
   bool shares_tokens() const { return options_.size > 1; }
   Tensor sum_of_ranks_before(Context&, const Tensor& x) const;
+  // Whether other ranks hold other pieces of each sample, and the two pieces of this rank.
+  bool holds_pieces() const { return options_.context_size > 1; }
+  std::array<SequencePiece, 2> own_pieces(std::int64_t positions) const {
+    return SequencePieces(positions, options_.context_size).of(options_.context_rank);
+  }
+  // x (2, N) i64 counts something in this rank's rows of its two pieces. Returns for each of them
+  // the sum over all rows that come before these in samples: those of earlier pieces, and those of
+  // the same piece on the layer's ranks before this one. Collective over both groups.
+  Tensor sum_before_pieces(Context&, const Tensor& x) const;
   // The index, within the micro-batch, of the first row to send.
   std::int64_t first_row_to_send(const Tensor& x) const;
 

@@ -255,20 +255,6 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
 
 namespace {
 
-// Parts of a model that see a complete sample at once.
-void validate_context_of_model(const Config& config, Problems& problems) {
-  const MoeConfig& moe = config.model.moe;
-  const auto refuse = [&](const char* path, bool asked, const std::string& what) {
-    if (asked && problems.sound({kContext, path})) problems.add(path, what);
-  };
-  refuse(kMtpLayers, config.model.mtp_num_layers > 0,
-         "a further token may be on another rank of context parallelism; use 0, or "
-         "context_parallel_size 1");
-  refuse("/model/moe/expert_capacity_factor", moe.has_experts() && moe.expert_capacity_factor > 0,
-         "counts the tokens of a sample, which the ranks of context parallelism share; leave it "
-         "out, or use context_parallel_size 1");
-}
-
 // The rows of a micro-batch on a rank, as parallel/context/sequence_pieces.h divides samples.
 std::int64_t rows_of_context(const Config& config, std::int64_t sequence, std::int64_t rank) {
   const std::int64_t pieces = 2 * config.parallel.context_parallel_size, rest = sequence % pieces;
@@ -371,8 +357,6 @@ void validate_context_parallel(const Config& config, Problems& problems) {
                              std::max<std::int64_t>(1, config.data.sequence_length / 2)));
     return;
   }
-  validate_context_of_model(config, problems);
-  if (!problems.sound(kContext)) return;
   validate_context_rows(config, problems);
   validate_context_heads(config, problems);
 }

@@ -162,7 +162,7 @@ def draw_layouts(rng, case, count=3):
     def context_of(dp, tp, pp):
         """The ranks that share samples, and how: a2a where they divide the heads."""
         sizes = [cp for cp in (1, 2, 3, 4)
-                 if dp * tp * pp * cp <= 8 and 2 * cp <= case.sequence and not case.mtp]
+                 if dp * tp * pp * cp <= 8 and 2 * cp <= case.sequence]
         cp = own.choice([size for size in sizes if size > 1 and own.random() < 0.5] or [1])
         divides = case.heads // tp % cp == 0 and case.groups // tp % cp == 0
         way = own.choice(["p2p", "all_gather"] + 2 * ["a2a"] * divides)
