@@ -138,7 +138,8 @@ TEST(ContextParallel, ExpertsHaveTheCapacityOfCompleteSamples) {
   const Outcome one = steps("llama", {}, experts);
   for (const auto& [layout, more] : std::vector<std::pair<Layout, Overrides>>{
            {{}, context_of(3)},
-           {{1, 2, 1}, context_of(2) + Overrides{"parallel.expert_model_parallel_size=2"}},
+           // Four ranks of a layer share the pieces.
+           {{1, 4, 1}, context_of(2) + Overrides{"parallel.expert_model_parallel_size=2"}},
            {{1, 2, 1}, context_of(3) + Overrides{"parallel.sequence_parallel=true"}}}) {
     SCOPED_TRACE(name_of(layout));
     expect_near(steps("llama", layout, experts + more), one);
